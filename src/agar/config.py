@@ -1,0 +1,13 @@
+"""The base of every settings class: frozen, typed, unknown keys refused.
+
+Each room keeps its settings in its own `config.py`, which imports this module and nothing heavier than pydantic, so
+that a laptop validates a cluster's recipe.
+"""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class BaseConfig(BaseModel):
+    """Frozen settings; an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, protected_namespaces=())
