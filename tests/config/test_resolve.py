@@ -49,13 +49,13 @@ class Mode(StrEnum):
 
 class RecipeConfig(BaseConfig):
     trainer: PolicyConfig
-    policies: dict[str, PolicyConfig] = {}
-    engine_arguments: dict[str, Any] = {}
+    policies: dict[str, PolicyConfig] = Field(default_factory=dict)
+    engine_arguments: dict[str, Any] = Field(default_factory=dict)
     mode: Mode = Mode.FAST
     name: str = "run"
     seed: int | None = None
     tags: tuple[str, ...] = ()
-    stages: list[OptimizerConfig] = []
+    stages: list[OptimizerConfig] = Field(default_factory=list)
 
 
 MODEL = ["--trainer.model", "m"]
@@ -129,6 +129,17 @@ def test_a_table_of_models_takes_overrides_under_any_name() -> None:
     words = [*MODEL, "policies.a-b.model=x", "policies.a-b.optimizer.lr=1e-6"]
     policies = resolve(RecipeConfig, overrides=words).config.policies
     assert policies["a-b"].optimizer.lr == 1e-6
+
+
+def test_an_entry_of_a_list_of_tables_is_overridden_by_its_number(tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text('[trainer]\nmodel = "m"\n[[stages]]\nlr = 1.0\n[[stages]]\nlr = 2.0\n')
+    files = (tmp_path / "r.toml",)
+    resolved = resolve(RecipeConfig, files=files, overrides=["--stages.1.lr", "3"])
+    assert [stage.lr for stage in resolved.config.stages] == [1.0, 3.0]
+    assert resolved.origins["stages.1.lr"] is Origin.OVERRIDE
+    assert resolved.origins["stages.0.lr"] is Origin.FILE
+    assert "has 2 entries, counted from 0, and none is '2'" in refusal("--stages.2.lr", "3", files=files)
+    assert "did you mean stages.0.lr?" in refusal("--stages.0.lrr", "3", files=files)
 
 
 def test_an_unknown_key_is_named_with_value_origin_and_nearest_key(tmp_path: Path) -> None:

@@ -71,18 +71,31 @@ def apply(model: type[BaseModel], data: dict[str, Any], override: Override) -> N
         if following is None:
             raise unknown_key(model, override.path[: depth + 1], override.text, field, node, f"--{override.key}")
         field = following
+        place = _place(node, key, override)
         if depth == len(override.path) - 1:
-            node[key] = read(override.text, field)
+            node[place] = read(override.text, field)
             return
-        child = node.get(key)
-        if not isinstance(child, dict):
+        child = node[place] if isinstance(node, list) else node.get(place)
+        if not isinstance(child, dict | list):
             child = {}
-            node[key] = child
-        if field.tag is not None and field.tag not in child and isinstance(field.default, BaseModel):
+            node[place] = child
+        if isinstance(child, dict) and field.tag is not None and isinstance(field.default, BaseModel):
             # Part of a tagged table is overridden and the tag is left to the default: write it down, since the
             # override makes the table the reader's own.
-            child[field.tag] = getattr(field.default, field.tag)
+            child.setdefault(field.tag, getattr(field.default, field.tag))
         node = child
+
+
+def _place(node: Any, key: str, override: Override) -> str | int:
+    """Where `key` is in a table or a list: `--evaluate.0.tasks 64` changes the first entry."""
+    if not isinstance(node, list):
+        return key
+    if not key.isdigit() or int(key) >= len(node):
+        raise ConfigError(
+            f"--{override.key}: the recipe's list has {len(node)} entries, counted from 0, and none is {key!r}: "
+            "change an entry that is there, or add one to the recipe"
+        )
+    return int(key)
 
 
 def unknown_key(

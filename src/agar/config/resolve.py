@@ -121,9 +121,11 @@ def resolve(model: type[Config], *, files: Sequence[Path] = (), overrides: Seque
 
 
 def leaves(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value that is not a table with entries, by dotted path."""
+    """Every value that is not a table with entries, by dotted path; tables in a list by their number."""
     for key, value in data.items():
         path = f"{prefix}{key}"
+        if isinstance(value, list) and value and all(isinstance(entry, Mapping) for entry in value):
+            value = {str(number): entry for number, entry in enumerate(value)}
         if isinstance(value, Mapping) and value:
             yield from leaves(value, f"{path}.")
         else:
