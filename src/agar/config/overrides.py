@@ -75,7 +75,7 @@ def apply(model: type[BaseModel], data: dict[str, Any], override: Override) -> N
         if depth == len(override.path) - 1:
             node[place] = read(override.text, field)
             return
-        child = node[place] if isinstance(node, list) else node.get(place)
+        child = node.get(place) if isinstance(node, dict) else node[place]
         if not isinstance(child, dict | list):
             child = {}
             node[place] = child

@@ -48,22 +48,25 @@ def explain(
 
 def _path(model: type[BaseModel], data: Mapping[str, Any], location: Sequence[int | str]) -> list[str]:
     """A location without the names of union members that pydantic puts between the keys."""
-    field, node, path = Field(annotation=model), data, list[str]()
+    field, path = Field(annotation=model), list[str]()
+    node: Any = data
     for step in location:
         following = below(field, str(step), node)
-        inside = isinstance(node, Mapping) and step in node
-        if following is None and not inside and isinstance(step, str) and step != location[-1]:
-            continue
-        if following is None and not inside and _names_a_member(field, step):
+        given = _given(node, step)
+        if following is None and given is None and (step != location[-1] or _names_a_member(field, step)):
             continue
         path.append(str(step))
-        field = following or Field(annotation=Any)
-        node = node[step] if inside else (node[step] if _in_list(node, step) else {})
+        field, node = following or Field(annotation=Any), given
     return path
 
 
-def _in_list(node: Any, step: int | str) -> bool:
-    return isinstance(node, list) and isinstance(step, int) and step < len(node)
+def _given(node: Any, step: int | str) -> Any:
+    """The value at one step of a location, None where there is none."""
+    if isinstance(node, Mapping):
+        return node.get(step)
+    if isinstance(node, list) and isinstance(step, int) and step < len(node):
+        return node[step]
+    return None
 
 
 def _names_a_member(field: Field, step: int | str) -> bool:
@@ -71,15 +74,7 @@ def _names_a_member(field: Field, step: int | str) -> bool:
     kinds = members(field.annotation)
     names = {getattr(kind, "__name__", str(kind)) for kind in kinds}
     tags = {tag for kind in kinds if is_model(kind) and field.tag for tag in choices(kind, field.tag)}
-    return step in names | tags | {
-        "constrained-str",
-        "constrained-int",
-        "constrained-float",
-        "bool",
-        "int",
-        "float",
-        "str",
-    }
+    return len(kinds) > 1 and (step in names | tags or str(step).startswith("constrained-"))
 
 
 def _line(
