@@ -1,0 +1,108 @@
+"""The queue of groups between rollouts and training: first in, first out, resumable."""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from agar.ledger.trace import Trace
+from agar.types import GroupId, TaskRow
+
+
+@dataclass(slots=True, kw_only=True)
+class Group:
+    """A group in the queue: the attempts at one task, those finished so far among them.
+
+    Attributes:
+        id: the group.
+        stream: index of the task stream that it came from.
+        task: the task.
+        size: attempts wanted.
+        finished: the sealed trace of each attempt that has ended, by its index.
+    """
+
+    id: GroupId
+    stream: int
+    task: TaskRow
+    size: int
+    finished: dict[int, Trace] = field(default_factory=dict)
+
+    @property
+    def done(self) -> bool:
+        """True once every attempt has ended."""
+        return len(self.finished) == self.size
+
+    @property
+    def missing(self) -> list[int]:
+        """Indexes of the attempts still to be played."""
+        return [index for index in range(self.size) if index not in self.finished]
+
+    @property
+    def traces(self) -> list[Trace]:
+        """The traces in attempt order."""
+        return [self.finished[index] for index in sorted(self.finished)]
+
+    @property
+    def trainable(self) -> list[Trace]:
+        """The traces that reach the loss."""
+        return [trace for trace in self.traces if trace.outcome.trainable]
+
+
+class Buffer:
+    """Groups by ordinal, oldest first; some finished, some in flight.
+
+    Taking in this order makes the staleness bound hold for every group: the oldest never waits behind a newer one.
+    """
+
+    def __init__(self) -> None:
+        self._groups: OrderedDict[int, Group] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self._groups.values())
+
+    def add(self, group: Group) -> None:
+        """Put a group at the end of the queue."""
+        self._groups[group.id.ordinal] = group
+
+    def drop(self, group: Group) -> None:
+        """Take a group out of the queue for good; the caller counts the reason."""
+        del self._groups[group.id.ordinal]
+
+    def take(self, count: int) -> list[Group] | None:
+        """The `count` oldest groups if all of them are done, else None (nothing is taken)."""
+        head = list(self._groups.values())[:count]
+        if len(head) < count or not all(group.done for group in head):
+            return None
+        for group in head:
+            self.drop(group)
+        return head
+
+    def state(self) -> list[dict[str, Any]]:
+        """JSON-able content: finished attempts as traces; the missing ones are played again on resume."""
+        return [
+            {
+                "id": asdict(group.id),
+                "stream": group.stream,
+                "task": asdict(group.task),
+                "size": group.size,
+                "finished": {str(index): trace.dump().decode() for index, trace in group.finished.items()},
+            }
+            for group in self
+        ]
+
+    def load_state(self, state: list[Mapping[str, Any]]) -> None:
+        """Replace the content by what `state` gave."""
+        self._groups.clear()
+        for entry in state:
+            self.add(
+                Group(
+                    id=GroupId(**entry["id"]),
+                    stream=entry["stream"],
+                    task=TaskRow(**entry["task"]),
+                    size=entry["size"],
+                    finished={int(index): Trace.load(line.encode()) for index, line in entry["finished"].items()},
+                )
+            )

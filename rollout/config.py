@@ -1,0 +1,95 @@
+"""Settings of rollouts: how many episodes, under which limits, how stale, on which tasks."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from agar.config import BaseConfig
+from agar.types import Sampling
+
+
+class SamplingConfig(BaseConfig):
+    """How replies are sampled. The defaults are the neutral sampler, which training wants."""
+
+    temperature: float = Field(1.0, ge=0.0, le=10.0)
+    """Softmax temperature; 0 is greedy."""
+    top_p: float = Field(1.0, gt=0.0, le=1.0)
+    """Nucleus mass; below 1 the engine's log-probs are renormalised."""
+    top_k: int = Field(-1, ge=-1)
+    """Keep the k likeliest tokens; -1 keeps all."""
+    max_tokens: int = Field(256, ge=1)
+    """Longest reply of one turn, in tokens."""
+
+    def build(self) -> Sampling:
+        """The value object that engines take."""
+        return Sampling(temperature=self.temperature, top_p=self.top_p, top_k=self.top_k, max_tokens=self.max_tokens)
+
+
+class TasksConfig(BaseConfig):
+    """One stream of tasks."""
+
+    env: str = Field(min_length=1)
+    """Environment id, for instance `Hunt-v0`, or `module:Id-v0` to import a module first."""
+    split: str = "train"
+    """Which part of the environment's task set."""
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Passed to the environment's constructor."""
+    policy: str = "main"
+    """The policy that plays and is trained."""
+    weight: float = Field(1.0, gt=0.0)
+    """Share of this stream among several."""
+    shuffle: bool = True
+    """Draw tasks in an order shuffled by the run's seed, anew each epoch."""
+
+
+class EvaluationConfig(BaseConfig):
+    """One evaluation: an environment's held-out tasks under fixed sampling."""
+
+    env: str = Field(min_length=1)
+    """Environment id."""
+    split: str = "heldout"
+    """Which part of the environment's task set."""
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Passed to the environment's constructor."""
+    policy: str = "main"
+    """The policy that plays."""
+    tasks: int = Field(128, ge=1)
+    """The first so many tasks of the split, the same ones each time."""
+    attempts: int = Field(1, ge=1)
+    """Attempts at each task; pass@k is reported up to this k."""
+    sampling: SamplingConfig = SamplingConfig()
+    """How replies are sampled."""
+    every_steps: int = Field(0, ge=0)
+    """Evaluate each so many training steps; 0: only before and after training."""
+
+
+class RolloutConfig(BaseConfig):
+    """How live rollouts make batches."""
+
+    tasks_per_step: int = Field(16, ge=1)
+    """Groups in one batch."""
+    group_size: int = Field(8, ge=1)
+    """Attempts at each task."""
+    max_staleness: int = Field(0, ge=0)
+    """Oldest allowed trained token, in policy versions behind the one being trained; 0 is on-policy."""
+    on_publish: Literal["finish", "interrupt"] = "interrupt"
+    """What becomes of model calls in flight at a publish: finished first, or interrupted and continued on the new
+    weights (each token keeps the version that sampled it)."""
+    concurrency: int = Field(64, ge=1)
+    """Episodes in flight."""
+    sampling: SamplingConfig = SamplingConfig()
+    """How replies are sampled."""
+    episode_timeout_s: float = Field(600.0, gt=0)
+    """Wall clock of one episode; past it the episode is truncated."""
+    batch_timeout_s: float = Field(3600.0, gt=0)
+    """Longest wait for a batch without any episode finishing."""
+    max_turns: int | None = Field(None, ge=1)
+    """Model calls in one episode; None leaves it to the environment."""
+    max_episode_tokens: int | None = Field(None, ge=1)
+    """Longest context of an episode, in tokens; past it the episode is truncated."""
+    attempt_retries: int = Field(2, ge=0)
+    """How often an attempt is played again after a failure that is not the agent's."""
+    keep_groups: Literal["all", "mixed"] = "all"
+    """`mixed` drops groups whose rewards are all equal (they carry no signal) and replaces them."""
+    max_replacements: int = Field(256, ge=0)
+    """Dropped groups replaced for one batch before it is taken as it is (`mixed`) or refused (all failed)."""

@@ -1,0 +1,187 @@
+"""Plays one episode: an agent, an environment and a recording session, from reset to a sealed trace."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from agar.rollout.gateway.server import Gateway
+from agar.rollout.gateway.session import GatewaySession
+
+from agar.envs.runner import as_async
+from agar.errors import AgarError, EngineError, EnvError, SandboxError
+from agar.ledger.trace import Trace
+from agar.rollout.attempt import Attempt
+from agar.rollout.config import RolloutConfig
+from agar.types import Agent, AsyncEnvLike, Message, Outcome, Reward, Sampling, ToolSpec, Turn
+
+logger = logging.getLogger(__name__)
+
+MakeEnv = Callable[[str, Mapping[str, Any]], Any]
+"""(environment id, constructor arguments) -> an `agar.Env`."""
+
+
+class Watched:
+    """An environment as the agent sees it, with everything that the trace needs kept on the side."""
+
+    def __init__(self, env: AsyncEnvLike, last_node: Callable[[], int | None]) -> None:
+        self._env = env
+        self._last_node = last_node
+        self.turns = 0
+        self.turn_rewards: dict[int, float] = {}
+        self.total = 0.0
+        self.parts: dict[str, float] = {}
+        self.ended: Outcome | None = None
+        self.reason = ""
+        self.env_s = 0.0
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The environment's tools."""
+        return self._env.tools
+
+    async def areset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[list[Message], dict[str, Any]]:
+        """Reset, attributing any failure to the environment."""
+        started = time.monotonic()
+        try:
+            observation, info = await self._env.areset(seed=seed, options=options)
+        except Exception as error:
+            raise blame(error, "reset") from error
+        self.env_s += time.monotonic() - started
+        return observation, info
+
+    async def astep(self, action: Turn | str) -> tuple[list[Message], float, bool, bool, dict[str, Any]]:
+        """Step, attributing any failure to the environment and binding the reward to the turn."""
+        started = time.monotonic()
+        try:
+            observation, reward, terminated, truncated, info = await self._env.astep(action)
+        except Exception as error:
+            raise blame(error, "step") from error
+        self.env_s += time.monotonic() - started
+        self._account(reward, terminated, truncated, info)
+        return observation, reward, terminated, truncated, info
+
+    def _account(self, reward: float, terminated: bool, truncated: bool, info: Mapping[str, Any]) -> None:
+        self.turns += 1
+        self.total += reward
+        node = self._last_node()
+        if node is not None and reward:
+            self.turn_rewards[node] = self.turn_rewards.get(node, 0.0) + reward
+        for name, value in info.get("reward_parts", {}).items():
+            self.parts[name] = self.parts.get(name, 0.0) + float(value)
+        if terminated:
+            self.ended = Outcome.COMPLETED
+        elif truncated:
+            self.ended, self.reason = Outcome.TRUNCATED, str(info.get("truncated_by", "environment"))
+        if info.get("failure") is not None:
+            self.ended, self.reason = Outcome(info["failure"]), str(info.get("failure_reason", "environment"))
+
+
+def blame(error: Exception, where: str) -> AgarError:
+    """The error as the environment's own, unless it names a sandbox or an engine as the culprit."""
+    if isinstance(error, SandboxError | EngineError | EnvError):
+        return error
+    return EnvError(f"the environment's {where} raised {type(error).__name__}: {error}")
+
+
+class EpisodeRunner:
+    """Plays attempts; one instance serves any number of concurrent episodes."""
+
+    def __init__(self, *, gateway: Gateway, agent: Agent, make_env: MakeEnv, config: RolloutConfig) -> None:
+        self._gateway = gateway
+        self._agent = agent
+        self._make_env = make_env
+        self._config = config
+
+    async def play(self, attempt: Attempt, sampling: Sampling) -> Trace:
+        """Play one attempt to its end.
+
+        Whatever goes wrong becomes the trace's outcome; only cancellation propagates (after the session is sealed).
+        """
+        session = self._gateway.open(
+            policy=attempt.policy,
+            sampling=sampling,
+            max_turns=self._config.max_turns,
+            max_tokens=self._config.max_episode_tokens,
+        )
+        started = time.time()
+        watched: Watched | None = None
+        env: Any = None
+        try:
+            try:
+                env = self._make_env(attempt.env, attempt.env_kwargs)
+            except Exception as error:
+                raise blame(error, "constructor") from error
+            watched = Watched(as_async(env), lambda: session.last_node)
+            async with asyncio.timeout(self._config.episode_timeout_s):
+                await self._agent.play(watched, attempt.task, session)
+            outcome, reason = watched.ended or Outcome.AGENT_ERROR, watched.reason or ""
+            if watched.ended is None:
+                reason = "the agent stopped before the environment ended"
+        except TimeoutError:
+            outcome, reason = Outcome.TRUNCATED, f"wall clock of {self._config.episode_timeout_s:g} s"
+        except asyncio.CancelledError:
+            session.seal()
+            raise
+        except Exception as error:
+            outcome, reason = classify(error)
+        finally:
+            if env is not None:
+                await self._close(env)
+        return self._trace(attempt, session, watched, outcome, reason, started)
+
+    async def _close(self, env: Any) -> None:
+        try:
+            async with asyncio.timeout(30):
+                await as_async(env).aclose()
+        except Exception as error:
+            logger.warning("closing %s failed: %r", type(env).__name__, error)
+
+    def _trace(
+        self,
+        attempt: Attempt,
+        session: GatewaySession,
+        watched: Watched | None,
+        outcome: Outcome,
+        reason: str,
+        started: float,
+    ) -> Trace:
+        sealed = session.seal()
+        if sealed.open_calls and outcome.trainable:
+            outcome, reason = Outcome.INFRA_ERROR, f"{sealed.open_calls} model calls were still open at the end"
+        total = watched.total if watched else 0.0
+        return Trace(
+            trajectory=attempt.trajectory,
+            group=attempt.group,
+            role="agent",
+            policy=attempt.policy,
+            task=attempt.task,
+            nodes=sealed.nodes,
+            divergences=sealed.divergences,
+            turn_rewards=dict(watched.turn_rewards) if watched else {},
+            reward=Reward(total=total, parts=dict(watched.parts) if watched else {}),
+            outcome=outcome,
+            reason=reason,
+            open_calls=sealed.open_calls,
+            meta={
+                "turns": watched.turns if watched else 0,
+                "env_s": watched.env_s if watched else 0.0,
+                "wall_s": time.time() - started,
+            },
+        )
+
+
+def classify(error: Exception) -> tuple[Outcome, str]:
+    """The outcome that an exception stands for.
+
+    An environment's own error is `env_error`. Everything else that escapes an agent (the engine, the sandbox, the
+    network, a defect of ours) is `infra_error`: outside the statistics rather than a reward of 0.
+    """
+    if isinstance(error, EnvError):
+        return Outcome.ENV_ERROR, str(error)
+    if not isinstance(error, AgarError):
+        logger.warning("an episode ended with %r", error)
+    return Outcome.INFRA_ERROR, f"{type(error).__name__}: {error}"

@@ -1,0 +1,109 @@
+"""Plays a fixed set of tasks and says how well it went."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from agar.ledger.trace import Trace
+from agar.rollout.attempt import Attempt
+from agar.rollout.config import EvaluationConfig
+from agar.rollout.statistics import pass_at_k, trace_metrics
+from agar.types import GroupId, Sampling, TaskRow
+
+PlayWith = Callable[[Attempt, Sampling], Awaitable[Trace]]
+Progress = Callable[[int, int], None]
+"""Called with (episodes done, episodes in all)."""
+
+SUCCESS = 1.0
+"""A reward of at least this counts as solved for pass@k."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """The result of one evaluation.
+
+    Attributes:
+        config: what was evaluated.
+        reward_mean: over trainable attempts.
+        standard_error: of that mean, in reward units.
+        excluded: attempts outside the statistics (environment or infrastructure failures).
+        metrics: everything, keyed `eval/<env>/…`.
+        traces: the episodes.
+    """
+
+    config: EvaluationConfig
+    reward_mean: float
+    standard_error: float
+    excluded: int
+    metrics: dict[str, float]
+    traces: tuple[Trace, ...]
+
+
+async def evaluate(
+    config: EvaluationConfig,
+    *,
+    tasks: Sequence[TaskRow],
+    play: PlayWith,
+    concurrency: int,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Play every task `config.attempts` times.
+
+    Args:
+        config: environment, policy, sampling.
+        tasks: the tasks, in order.
+        play: plays one attempt, as `EpisodeRunner.play`.
+        concurrency: episodes in flight.
+        progress: called after each episode.
+    """
+    slots = asyncio.Semaphore(concurrency)
+    attempts = [
+        Attempt(
+            group=GroupId(task=task.key, ordinal=ordinal),
+            index=index,
+            task=task,
+            env=config.env,
+            env_kwargs=config.kwargs,
+            policy=config.policy,
+        )
+        for ordinal, task in enumerate(tasks)
+        for index in range(config.attempts)
+    ]
+    done = 0
+
+    async def one(attempt: Attempt) -> Trace:
+        nonlocal done
+        async with slots:
+            trace = await play(attempt, config.sampling.build())
+        done += 1
+        if progress is not None:
+            progress(done, len(attempts))
+        return trace
+
+    async with asyncio.TaskGroup() as group:
+        running = [group.create_task(one(attempt)) for attempt in attempts]
+    return summarise(config, [task.result() for task in running])
+
+
+def summarise(config: EvaluationConfig, traces: Sequence[Trace]) -> Evaluation:
+    """Turn finished episodes into an evaluation."""
+    counted = [trace for trace in traces if trace.outcome.trainable]
+    rewards = np.array([trace.reward.total for trace in counted] or [0.0])
+    error = float(rewards.std(ddof=1) / np.sqrt(len(rewards))) if len(rewards) > 1 else 0.0
+    prefix = f"eval/{config.env}"
+    by_task: dict[str, list[float]] = {}
+    for trace in counted:
+        by_task.setdefault(trace.task.key, []).append(trace.reward.total)
+    solved = [(len(r), sum(x >= SUCCESS for x in r)) for r in by_task.values()]
+    metrics = trace_metrics(traces, prefix) | {f"{prefix}/reward_se": error}
+    metrics |= {f"{prefix}/pass@{k}": pass_at_k(solved, k) for k in sorted({1, config.attempts})}
+    return Evaluation(
+        config=config,
+        reward_mean=float(rewards.mean()) if counted else 0.0,
+        standard_error=error,
+        excluded=len(traces) - len(counted),
+        metrics=metrics,
+        traces=tuple(traces),
+    )

@@ -1,0 +1,237 @@
+"""Keeps the right number of groups in flight: admission by staleness, retries, drops with reasons."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from agar.errors import AgarError, DeadlineError, EnvError
+from agar.ledger.trace import Trace
+from agar.rollout.attempt import Attempt
+from agar.rollout.buffer import Buffer, Group
+from agar.rollout.config import RolloutConfig, TasksConfig
+from agar.types import GroupId, TaskRow
+
+logger = logging.getLogger(__name__)
+
+Play = Callable[[Attempt], Awaitable[Trace]]
+
+
+class Cursor(Protocol):
+    """A position in a task set."""
+
+    def next(self) -> TaskRow:
+        """The next task; never ends."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Where it stands."""
+        ...
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go back to where `state` stood."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One stream of tasks: its settings and the position in it."""
+
+    config: TasksConfig
+    cursor: Cursor
+
+
+class Scheduler:
+    """Hands out tasks, plays their attempts, and gives back whole groups in the order they were started.
+
+    Admission is what makes `max_staleness` a bound on every sample. Batch b is trained right after publish number b,
+    and groups leave in the order they came, so a group that will be in batch b may start once publish number
+    b - max_staleness is done. In numbers: at most `(published + max_staleness + 1 - taken) * tasks_per_step` groups
+    are queued, where `published` and `taken` count publishes after training steps and batches handed out.
+    """
+
+    def __init__(self, *, streams: Sequence[Stream], play: Play, config: RolloutConfig, seed: int) -> None:
+        if not streams:
+            raise ValueError("a scheduler needs at least one stream of tasks, got none: add a [[tasks]] table")
+        self._streams = streams
+        self._play = play
+        self._config = config
+        self._rng = np.random.default_rng(seed)
+        self._buffer = Buffer()
+        self._slots = asyncio.Semaphore(config.concurrency)
+        self._changed = asyncio.Condition()
+        self._finished_attempts = 0
+        self._next_ordinal = 0
+        self._taken = 0
+        self._published = 0
+        self._replaced = 0
+        self._counts: Counter[str] = Counter()
+        self._producer: asyncio.Task[None] | None = None
+        self._waking: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Play in the background while the context is open; what is unfinished at the end stays in the state."""
+        self._producer = asyncio.create_task(self._produce(), name="rollout-producer")
+        self._producer.add_done_callback(self._wake)
+        try:
+            yield
+        finally:
+            self._producer.cancel()
+            await asyncio.gather(self._producer, return_exceptions=True)
+            self._producer = None
+
+    async def take(self) -> tuple[list[Group], Counter[str]]:
+        """The next `tasks_per_step` groups, all finished, and what was dropped or retried since the last call.
+
+        Raises:
+            DeadlineError: no attempt finished for `batch_timeout_s`.
+            EnvError: more than `max_replacements` groups in a row failed without one attempt to train on.
+        """
+        async with self._changed:
+            while (groups := self._buffer.take(self._config.tasks_per_step)) is None:
+                await self._progress()
+            self._taken += 1
+            self._replaced = 0
+            counts, self._counts = self._counts, Counter()
+            return groups, counts
+
+    async def published(self) -> None:
+        """Say that the weights of one more training step are out; admits the next groups."""
+        async with self._changed:
+            self._published += 1
+            self._changed.notify_all()
+
+    def state(self) -> dict[str, Any]:
+        """JSON-able state for an exact resume: positions, queue, counters, random state."""
+        return {
+            "cursors": [stream.cursor.state() for stream in self._streams],
+            "queue": self._buffer.state(),
+            "next_ordinal": self._next_ordinal,
+            "taken": self._taken,
+            "published": self._published,
+            "counts": dict(self._counts),
+            "rng": self._rng.bit_generator.state,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state` gave; before `running`."""
+        for stream, position in zip(self._streams, state["cursors"], strict=True):
+            stream.cursor.load_state(position)
+        self._buffer.load_state(state["queue"])
+        self._next_ordinal, self._taken, self._published = state["next_ordinal"], state["taken"], state["published"]
+        self._counts = Counter(state["counts"])
+        self._rng.bit_generator.state = state["rng"]
+
+    async def _progress(self) -> None:
+        seen = self._finished_attempts
+        while self._finished_attempts == seen:
+            self._raise_producer_failure()
+            try:
+                async with asyncio.timeout(self._config.batch_timeout_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                waiting = [f"{g.id.task}#{g.id.ordinal} ({len(g.missing)} of {g.size} open)" for g in self._buffer]
+                raise DeadlineError(
+                    f"no attempt finished for {self._config.batch_timeout_s:g} s; waiting for {', '.join(waiting[:4])}"
+                    f"{' …' if len(waiting) > 4 else ''}: look at the engines' logs, or raise rollout.batch_timeout_s"
+                ) from None
+
+    def _raise_producer_failure(self) -> None:
+        producer = self._producer
+        if producer is None:
+            raise RuntimeError("take() was called outside of running()")
+        if producer.done() and not producer.cancelled() and (error := producer.exception()) is not None:
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]
+            raise error if isinstance(error, AgarError) else RuntimeError(f"rollouts stopped: {error!r}") from error
+
+    def _room(self) -> int:
+        ahead = self._published + self._config.max_staleness + 1 - self._taken
+        return ahead * self._config.tasks_per_step - len(self._buffer)
+
+    async def _produce(self) -> None:
+        async with asyncio.TaskGroup() as attempts:
+            for group in self._buffer:  # what a resume brought back
+                self._start(group, attempts)
+            while True:
+                async with self._changed:
+                    while self._room() <= 0:
+                        await self._changed.wait()
+                    group = self._draw()
+                    self._buffer.add(group)
+                self._start(group, attempts)
+
+    def _wake(self, producer: asyncio.Task[None]) -> None:
+        """Let `take` see that the producer has ended; only then is its exception to be had."""
+
+        async def notify() -> None:
+            async with self._changed:
+                self._changed.notify_all()
+
+        self._waking = asyncio.create_task(notify())
+
+    def _draw(self) -> Group:
+        weights = np.array([stream.config.weight for stream in self._streams])
+        stream = int(self._rng.choice(len(weights), p=weights / weights.sum())) if len(weights) > 1 else 0
+        task = self._streams[stream].cursor.next()
+        ordinal, self._next_ordinal = self._next_ordinal, self._next_ordinal + 1
+        return Group(id=GroupId(task=task.key, ordinal=ordinal), stream=stream, task=task, size=self._config.group_size)
+
+    def _start(self, group: Group, attempts: asyncio.TaskGroup) -> None:
+        for index in group.missing:
+            attempts.create_task(self._attempt(group, index), name=f"{group.id.task}#{group.id.ordinal}/{index}")
+
+    async def _attempt(self, group: Group, index: int) -> None:
+        async with self._slots:
+            trace = await self._play_with_retries(group, index)
+        async with self._changed:
+            group.finished[index] = trace
+            self._finished_attempts += 1
+            if not trace.outcome.trainable:
+                self._counts[f"failed_attempts/{trace.outcome}"] += 1
+            if group.done and (reason := self._verdict(group)):
+                self._buffer.drop(group)
+                self._counts[f"dropped_groups/{reason}"] += 1
+                self._replaced += 1
+            self._changed.notify_all()
+
+    async def _play_with_retries(self, group: Group, index: int) -> Trace:
+        stream = self._streams[group.stream].config
+        for retry in range(self._config.attempt_retries + 1):
+            trace = await self._play(
+                Attempt(
+                    group=group.id,
+                    index=index,
+                    task=group.task,
+                    env=stream.env,
+                    env_kwargs=stream.kwargs,
+                    policy=stream.policy,
+                    retry=retry,
+                )
+            )
+            if trace.outcome.trainable:
+                break
+            logger.warning("attempt %s failed (%s): %s", trace.trajectory, trace.outcome, trace.reason)
+            if retry < self._config.attempt_retries:
+                self._counts[f"retried_attempts/{trace.outcome}"] += 1
+        return trace
+
+    def _verdict(self, group: Group) -> str | None:
+        """Why a finished group is dropped, or None where it is kept."""
+        rewards = {trace.reward.total for trace in group.trainable}
+        if not rewards:
+            if self._replaced >= self._config.max_replacements:
+                raise EnvError(
+                    f"{self._replaced} groups were dropped for one batch and the last, {group.id.task}, failed too: "
+                    f"{group.traces[-1].reason}; fix that, or raise rollout.max_replacements"
+                )
+            return "no_trainable_attempt"
+        if self._config.keep_groups == "mixed" and len(rewards) == 1 and self._replaced < self._config.max_replacements:
+            return "equal_rewards"
+        return None

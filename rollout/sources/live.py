@@ -1,0 +1,105 @@
+"""Batches from live rollouts."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from agar.ledger.audit import audit
+
+from agar.ledger.config import AuditMode, RecordPolicy
+from agar.ledger.emission import emit
+from agar.ledger.trace import Trace
+from agar.rollout.scheduler import Scheduler
+from agar.rollout.statistics import rollout_metrics
+from agar.types import Batch, Sample
+
+Boundary = Callable[[], AbstractAsyncContextManager[None]]
+"""Opens the engines' publish boundary: model calls are quiet inside."""
+Keep = Callable[[Sequence[Trace]], None]
+"""Takes the traces of a batch, for instance to write them to the run folder."""
+Alter = Callable[[list[Sample]], list[Sample]]
+"""Changes the audited samples of a batch, for instance a control."""
+
+
+class LiveRollouts:
+    """A `BatchSource` over a scheduler: whole groups, audited, within the staleness bound.
+
+    Args:
+        scheduler: plays the episodes.
+        boundaries: the publish boundary of each engine pool.
+        record: what is kept out of training; its `max_staleness` is the run's.
+        audit: what a broken invariant does.
+        keep: called with the traces of each batch.
+        alter: applied to the samples once they have passed the audit.
+    """
+
+    def __init__(
+        self,
+        *,
+        scheduler: Scheduler,
+        boundaries: Sequence[Boundary],
+        record: RecordPolicy,
+        audit: AuditMode,
+        keep: Keep | None = None,
+        alter: Alter | None = None,
+    ) -> None:
+        self._scheduler = scheduler
+        self._boundaries = boundaries
+        self._record = record
+        self._audit = audit
+        self._keep = keep
+        self._alter = alter
+        self._taken_once = False
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Play in the background while the context is open."""
+        return self._scheduler.running()
+
+    async def next_batch(self, versions: Mapping[str, int]) -> Batch:
+        """The next whole groups as one batch.
+
+        Raises:
+            AuditError: the audit found a broken invariant and is strict.
+            DeadlineError, EnvError: as `Scheduler.take`.
+        """
+        groups, counts = await self._scheduler.take()
+        self._taken_once = True
+        traces = [trace for group in groups for trace in group.traces]
+        if self._keep is not None:
+            self._keep(traces)
+        samples = [sample for t in traces for sample in emit(t, self._record, version=versions[t.policy])]
+        metrics: dict[str, float] = {}
+        if self._audit != "off":
+            report = audit(traces, samples, self._record, versions=versions)
+            metrics |= report.metrics()
+            if self._audit == "strict":
+                report.raise_if_broken()
+        if self._alter is not None:
+            samples = self._alter(samples)
+        metrics |= rollout_metrics(groups, samples, versions, counts)
+        return Batch(samples=tuple(samples), metrics=metrics)
+
+    @asynccontextmanager
+    async def publishing(self, versions: Mapping[str, int]) -> AsyncIterator[None]:
+        """Quiet the engines' callers on entry; on exit re-admit them and the groups that the new versions allow."""
+        async with _all(self._boundaries):
+            yield
+        if self._taken_once:  # the first publish of a run, and the one after a resume, follow no training step
+            await self._scheduler.published()
+
+    def state(self) -> bytes:
+        """The scheduler's state, as JSON."""
+        return json.dumps(self._scheduler.state()).encode()
+
+    def load_state(self, state: bytes) -> None:
+        """Restore what `state` gave; before `running`."""
+        self._scheduler.load_state(json.loads(state))
+
+
+@asynccontextmanager
+async def _all(boundaries: Sequence[Boundary]) -> AsyncIterator[None]:
+    if not boundaries:
+        yield
+        return
+    async with boundaries[0](), _all(boundaries[1:]):
+        yield

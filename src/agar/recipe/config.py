@@ -1,0 +1,127 @@
+"""The settings of a whole run, and the checks that cross rooms."""
+
+import json
+from pathlib import Path
+
+from pydantic import Field
+
+from agar.agents.config import AgentConfig
+from agar.config import BaseConfig
+from agar.errors import ConfigError
+from agar.ledger.config import LedgerConfig
+from agar.rollout.config import EvaluationConfig, RolloutConfig, TasksConfig
+from agar.rollout.engines.config import EnginesConfig
+from agar.rollout.sources.config import DemonstrationsConfig
+from agar.trainer.config import TrainerConfig
+
+
+class RunConfig(BaseConfig):
+    """Where a run lives and how long it is."""
+
+    name: str = Field("run", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
+    """Name of the run; part of its folder's name."""
+    dir: Path = Path("runs")
+    """Folder that holds the run folders."""
+    seed: int = Field(1, ge=0)
+    """Seed of task order and of everything else that draws."""
+    steps: int = Field(100, ge=0)
+    """Optimiser steps in all."""
+    checkpoint_every_steps: int = Field(20, ge=0)
+    """Checkpoint each so many steps; 0: only at the end and when stopped."""
+    keep_checkpoints: int = Field(2, ge=1)
+    """How many of the newest checkpoints to keep."""
+    keep_traces: bool = True
+    """Write the trace of every episode to the run folder."""
+    shuffle_rewards: bool = False
+    """Permute rewards within each group: a control that must not learn."""
+
+
+class Recipe(BaseConfig):
+    """Everything that a run needs, by room."""
+
+    run: RunConfig = RunConfig()
+    """Where it lives and how long it is."""
+    policies: dict[str, TrainerConfig] = Field(min_length=1)
+    """The policies that are trained, by name; a single-agent run has one, `main`."""
+    engines: EnginesConfig = EnginesConfig()
+    """The inference engines of each policy."""
+    agent: AgentConfig = AgentConfig()
+    """Who plays."""
+    rollout: RolloutConfig = RolloutConfig()
+    """How live rollouts make batches."""
+    tasks: tuple[TasksConfig, ...] = ()
+    """What is trained on."""
+    evaluate: tuple[EvaluationConfig, ...] = ()
+    """What is measured."""
+    ledger: LedgerConfig = LedgerConfig()
+    """How model calls are recorded and audited."""
+    demonstrations: DemonstrationsConfig | None = None
+    """What supervised fine-tuning imitates."""
+
+    def check(self, *, training: bool = False, demonstrations: bool = False, evaluating: bool = False) -> None:
+        """Find what no single field can know, before anything starts.
+
+        Args:
+            training: the recipe is about to be trained by RL.
+            demonstrations: it is about to be trained on demonstrations.
+            evaluating: it is about to be evaluated.
+
+        Raises:
+            ConfigError: names the field to change.
+        """
+        for name, policy in self.policies.items():
+            check_model(policy.model, f"policies.{name}.model")
+        for place, used in [("tasks", self.tasks), ("evaluate", self.evaluate)]:
+            for index, entry in enumerate(used):
+                self._check_stream(f"{place}[{index}]", entry.env, entry.policy)
+        if training:
+            self._check_training()
+        if demonstrations and self.demonstrations is None:
+            raise ConfigError("the recipe has no [demonstrations] table, which `agar sft` imitates: add one")
+        if evaluating and not self.evaluate:
+            raise ConfigError('the recipe has no [[evaluate]] table: add one with env = "…"')
+
+    def _check_stream(self, place: str, env: str, policy: str) -> None:
+        from agar.envs.registry import spec  # gymnasium is slow to import; a recipe without tasks does without
+
+        if policy not in self.policies:
+            raise ConfigError(
+                f"{place}.policy = {policy!r} is not among the policies {sorted(self.policies)}: "
+                "name one of them, or add its [policies.…] table"
+            )
+        try:
+            spec(env)
+        except ConfigError as error:
+            raise ConfigError(f"{place}.env: {error}") from error
+
+    def _check_training(self) -> None:
+        if not self.tasks:
+            raise ConfigError('the recipe has no [[tasks]] table to train on: add one with env = "…"')
+        for name, policy in self.policies.items():
+            if policy.algorithm.needs_group and self.rollout.group_size < 2:
+                raise ConfigError(
+                    f"rollout.group_size = {self.rollout.group_size}: {policy.algorithm.type} "
+                    f"(policies.{name}.algorithm) compares the attempts of a group, so it needs at least 2"
+                )
+
+
+def check_model(path: Path, key: str) -> None:
+    """Refuse a model folder that cannot be loaded.
+
+    Raises:
+        ConfigError: the folder or one of its files is missing or unreadable.
+    """
+    if not path.is_dir():
+        raise ConfigError(
+            f"{key} = {str(path)!r}: there is no such folder; expected a Hugging Face model folder "
+            "(config.json, *.safetensors, tokenizer.json)"
+        )
+    missing = [name for name in ("config.json", "tokenizer.json") if not (path / name).is_file()]
+    if not list(path.glob("*.safetensors")):
+        missing.append("*.safetensors")
+    if missing:
+        raise ConfigError(f"{key} = {str(path)!r} lacks {', '.join(missing)}: expected a Hugging Face model folder")
+    try:
+        json.loads((path / "config.json").read_text())
+    except ValueError as error:
+        raise ConfigError(f"{key}: {path / 'config.json'} is not valid JSON: {error}") from error

@@ -1,0 +1,124 @@
+"""The run folder: resolved settings, metrics, traces, checkpoints."""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from agar.errors import ConfigError
+from agar.ledger.trace import Trace
+from agar.loop import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """One saved point of a run.
+
+    Attributes:
+        path: its folder: `<policy>/` as the trainer saved it, `source.json`, `progress.json`.
+    """
+
+    path: Path
+
+    def progress(self) -> Progress:
+        """Steps done and the versions served."""
+        return Progress(**json.loads((self.path / "progress.json").read_text()))
+
+    def source(self) -> bytes:
+        """The state of the batch source."""
+        return (self.path / "source.json").read_bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """One run on disk.
+
+    Attributes:
+        path: the folder.
+    """
+
+    path: Path
+
+    @classmethod
+    def create(cls, parent: Path, name: str) -> "RunFolder":
+        """A new folder `parent/name-YYYYmmdd-HHMMSS`, with a number behind it where that is taken.
+
+        Raises:
+            ConfigError: the folder cannot be made.
+        """
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        for suffix in ["", *(f"-{n}" for n in range(2, 100))]:
+            path = parent / f"{name}-{stamp}{suffix}"
+            try:
+                path.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise ConfigError(f"cannot make the run folder {path}: {error.strerror}: set run.dir") from error
+            return cls(path.resolve())
+        raise ConfigError(f"{parent} already holds a hundred runs named {name}-{stamp}: set run.name")
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """An existing run.
+
+        Raises:
+            ConfigError: it is not a run folder.
+        """
+        if not (path / "recipe.json").is_file():
+            raise ConfigError(f"{path} is not a run folder: it has no recipe.json; give the folder that a run printed")
+        return cls(path.resolve())
+
+    @property
+    def recipe(self) -> Path:
+        """The resolved settings."""
+        return self.path / "recipe.json"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON object a step."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        """Logs of the engines and the router."""
+        return self.path / "logs"
+
+    @property
+    def picture(self) -> Path:
+        """The reward curve."""
+        return self.path / "reward.png"
+
+    def keep(self, traces: Sequence[Trace], name: str) -> None:
+        """Write traces to `traces/<name>.jsonl`, one a line."""
+        target = self.path / "traces" / f"{name}.jsonl"
+        target.parent.mkdir(exist_ok=True)
+        with target.open("ab") as file:
+            for trace in traces:
+                file.write(trace.dump() + b"\n")
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Complete checkpoints, oldest first."""
+        found = (self.path / "checkpoints").glob("step-*")
+        return [Checkpoint(path) for path in sorted(found)]
+
+    def start_checkpoint(self, step: int) -> Path:
+        """An empty folder to write a checkpoint into; it counts once `finish_checkpoint` has renamed it."""
+        partial = self.path / "checkpoints" / f".step-{step:06d}.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        return partial
+
+    def finish_checkpoint(self, partial: Path, progress: Progress, source: bytes, *, keep: int) -> Checkpoint:
+        """Complete a checkpoint, then forget the oldest beyond `keep`."""
+        (partial / "source.json").write_bytes(source)
+        (partial / "progress.json").write_text(json.dumps(asdict(progress)))
+        final = partial.with_name(f"step-{progress.step:06d}")
+        shutil.rmtree(final, ignore_errors=True)
+        os.replace(partial, final)
+        for old in self.checkpoints()[:-keep]:
+            shutil.rmtree(old.path)
+        return Checkpoint(final)

@@ -1,0 +1,78 @@
+"""Runs without a trainer: rollouts that are only recorded, and evaluations."""
+
+import asyncio
+
+from agar.ledger.trace import Trace
+from agar.recipe.config import Recipe
+from agar.recipe.folder import RunFolder
+from agar.recipe.players import Players
+from agar.recipe.view import View
+from agar.rollout.attempt import Attempt
+from agar.rollout.evaluate import Evaluation
+from agar.rollout.statistics import trace_metrics
+from agar.types import GroupId
+
+
+async def play_evaluations(recipe: Recipe, folder: RunFolder, view: View) -> list[Evaluation]:
+    """Evaluate the recipe's models as they are on disk.
+
+    Raises:
+        AgarError: whatever stopped it.
+    """
+    async with _players(recipe, folder, view) as players:
+        results = []
+        for config in recipe.evaluate:
+            with view.task(f"evaluate {config.env} ({config.split})") as progress:
+                result = await players.evaluate(config, progress)
+            view.evaluation(0, result)
+            folder.keep(result.traces, f"eval-{len(results)}")
+            results.append(result)
+        return results
+
+
+async def play_rollouts(recipe: Recipe, folder: RunFolder, view: View, *, groups: int) -> list[Trace]:
+    """Play `groups` groups of the recipe's tasks and write their traces.
+
+    Raises:
+        AgarError: whatever stopped it.
+    """
+    async with _players(recipe, folder, view) as players:
+        attempts = _attempts(players, groups)
+        slots = asyncio.Semaphore(recipe.rollout.concurrency)
+        play = players.play()
+        traces: list[Trace] = []
+        with view.task("rollouts") as progress:
+
+            async def one(attempt: Attempt) -> None:
+                async with slots:
+                    trace = await play(attempt)
+                traces.append(trace)
+                folder.keep([trace], "rollouts")
+                progress(len(traces), len(attempts))
+
+            async with asyncio.TaskGroup() as running:
+                for attempt in attempts:
+                    running.create_task(one(attempt))
+        view.step(0, trace_metrics(traces, "rollout"))
+        return traces
+
+
+def _attempts(players: Players, groups: int) -> list[Attempt]:
+    streams = players.streams()
+    size = players.recipe.rollout.group_size
+    attempts = []
+    for ordinal in range(groups):
+        stream = streams[ordinal % len(streams)]
+        task = stream.cursor.next()
+        attempts += [
+            Attempt(
+                group=GroupId(task=task.key, ordinal=ordinal),
+                index=index,
+                task=task,
+                env=stream.config.env,
+                env_kwargs=stream.config.kwargs,
+                policy=stream.config.policy,
+            )
+            for index in range(size)
+        ]
+    return attempts

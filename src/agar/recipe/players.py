@@ -1,0 +1,102 @@
+"""Everything that plays episodes: engines, gateway, agent, and the environments that they meet."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from agar.agents.build import build_agent
+from agar.envs.registry import make, spec
+from agar.envs.tasks import TaskCursor
+from agar.ledger.families import family_for
+from agar.ledger.trace import Trace
+from agar.recipe.config import Recipe
+from agar.rollout.attempt import Attempt
+from agar.rollout.config import EvaluationConfig
+from agar.rollout.engines.pool import EnginePool
+from agar.rollout.episode import EpisodeRunner
+from agar.rollout.evaluate import Evaluation, Progress, evaluate
+from agar.rollout.gateway.server import Gateway
+from agar.rollout.scheduler import Play, Stream
+from agar.types import TaskRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Players:
+    """What is up and running.
+
+    Attributes:
+        pools: the engines of each policy.
+        runner: plays attempts.
+        recipe: the settings.
+    """
+
+    pools: Mapping[str, EnginePool]
+    runner: EpisodeRunner
+    recipe: Recipe
+
+    def play(self) -> Play:
+        """Plays one attempt under the rollout's sampling."""
+        sampling = self.recipe.rollout.sampling.build()
+
+        async def play(attempt: Attempt) -> Trace:
+            return await self.runner.play(attempt, sampling)
+
+        return play
+
+    def streams(self) -> list[Stream]:
+        """A cursor for each `[[tasks]]` table."""
+        return [
+            Stream(
+                config,
+                TaskCursor(spec(config.env).tasks(config.split), seed=self.recipe.run.seed, shuffle=config.shuffle),
+            )
+            for config in self.recipe.tasks
+        ]
+
+    async def evaluate(self, config: EvaluationConfig, progress: Progress | None = None) -> Evaluation:
+        """Play one evaluation against what the engines serve now."""
+        return await evaluate(
+            config,
+            tasks=first_tasks(config),
+            play=self.runner.play,
+            concurrency=self.recipe.rollout.concurrency,
+            progress=progress,
+        )
+
+
+def first_tasks(config: EvaluationConfig) -> list[TaskRow]:
+    """The first `config.tasks` tasks of the split; all of them where it holds fewer."""
+    tasks = spec(config.env).tasks(config.split)
+    return [tasks[index] for index in range(min(config.tasks, len(tasks)))]
+
+
+@asynccontextmanager
+async def playing(recipe: Recipe, *, logs: Path) -> AsyncIterator[Players]:
+    """Start the engines of every policy, the gateway, and the agent; stop them all at the end.
+
+    Raises:
+        EngineError, DeadlineError: an engine did not come up; the message quotes its log.
+        UnsupportedPlatformError: the machine lacks something, for instance a sandbox.
+    """
+    async with AsyncExitStack() as stack:
+        pools = {
+            name: EnginePool(recipe.engines, model=policy.model, logs=logs / name)
+            for name, policy in recipe.policies.items()
+        }
+        for pool in pools.values():
+            stack.push_async_exit(pool)
+        await asyncio.gather(*(pool.__aenter__() for pool in pools.values()))
+        gateway = await stack.enter_async_context(
+            Gateway(
+                engines={name: pool.client() for name, pool in pools.items()},
+                families={name: family_for(policy.model) for name, policy in recipe.policies.items()},
+                record=recipe.ledger.record,
+            )
+        )
+        agent = build_agent(recipe.agent)
+        runner = EpisodeRunner(
+            gateway=gateway, agent=agent, make_env=lambda name, kwargs: make(name, **kwargs), config=recipe.rollout
+        )
+        yield Players(pools=pools, runner=runner, recipe=recipe)

@@ -1,0 +1,224 @@
+"""Runs a recipe's training: RL from live rollouts, or SFT from demonstrations, in a run folder."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from agar.loop import Loop, Progress
+from agar.recipe.config import Recipe
+from agar.recipe.folder import Checkpoint, RunFolder
+from agar.recipe.players import Players, playing
+from agar.recipe.view import View
+from agar.rollout.controls import shuffle_rewards
+from agar.rollout.evaluate import Evaluation
+from agar.rollout.scheduler import Scheduler
+from agar.rollout.sources.demonstrations import Demonstrations
+from agar.rollout.sources.live import LiveRollouts
+from agar.trainer.ray.trainer import RayPolicyTrainer
+from agar.types import BatchSource, Metrics
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Result:
+    """What a run came to.
+
+    Attributes:
+        folder: where everything is.
+        progress: steps done.
+        before: evaluations of the starting policy.
+        after: evaluations of the trained one.
+        checkpoint: the last one saved.
+        stopped: True where it was asked to stop before its last step.
+    """
+
+    folder: RunFolder
+    progress: Progress
+    before: list[Evaluation] = field(default_factory=list)
+    after: list[Evaluation] = field(default_factory=list)
+    checkpoint: Checkpoint | None = None
+    stopped: bool = False
+
+
+class Run:
+    """One run of a recipe, from start or from a checkpoint.
+
+    Args:
+        recipe: the settings.
+        folder: where to write.
+        view: shows what happens.
+        resume: the checkpoint to go on from.
+    """
+
+    def __init__(self, recipe: Recipe, folder: RunFolder, view: View, resume: Checkpoint | None = None) -> None:
+        self.recipe = recipe
+        self.folder = folder
+        self.view = view
+        self._resume = resume
+        self._progress = resume.progress() if resume else Progress()
+        self._result = Result(folder=folder, progress=self._progress, checkpoint=resume)
+        self._loop: Loop | None = None
+        self._stopping = False
+        self._step_started = time.monotonic()
+
+    def stop(self) -> None:
+        """End at the next boundary between steps and save a checkpoint there."""
+        self._stopping = True
+        if self._loop is not None:
+            self._loop.stop()
+
+    async def reinforce(self) -> Result:
+        """Train by RL on the recipe's tasks, evaluating as it says.
+
+        Raises:
+            AgarError: whatever stopped the run; its message says what to do.
+        """
+        async with AsyncExitStack() as stack:
+            trainers, players = await self._start(stack)
+            source = self._live(players)
+            self._restore_source(source)
+            loop = self._make_loop(trainers, source, players)
+            await loop.publish_all()
+            if self._progress.step == 0:
+                self._result.before = await self._evaluate(players, [c for c in self.recipe.evaluate])
+            await self._drive(loop)
+            if not self._stopping:
+                self._result.after = await self._evaluate(players, [c for c in self.recipe.evaluate])
+        return self._result
+
+    async def imitate(self) -> Result:
+        """Train by SFT on the recipe's demonstrations; no engines."""
+        assert self.recipe.demonstrations is not None
+        async with AsyncExitStack() as stack:
+            trainers = await stack.enter_async_context(self._trainers())
+            (name,) = self.recipe.policies
+            with self.view.stage("demonstrations"):
+                source = await asyncio.to_thread(
+                    Demonstrations,
+                    self.recipe.demonstrations,
+                    policy=name,
+                    model=self.recipe.policies[name].model,
+                    seed=self.recipe.run.seed,
+                    steps=self.recipe.run.steps,
+                )
+            self._restore_source(source)
+            await self._drive(self._make_loop(trainers, source, None))
+        return self._result
+
+    async def _start(self, stack: AsyncExitStack) -> tuple[dict[str, RayPolicyTrainer], Players]:
+        """Bring up the trainers and the engines side by side; each is waited for even if the other fails."""
+        with self.view.stage("engines and trainer"):
+            trainers_context, players_context = self._trainers(), playing(self.recipe, logs=self.folder.logs)
+            trainers, players = await asyncio.gather(
+                trainers_context.__aenter__(), players_context.__aenter__(), return_exceptions=True
+            )
+            for context, entered in [(trainers_context, trainers), (players_context, players)]:
+                if not isinstance(entered, BaseException):
+                    stack.push_async_exit(context)
+            for entered in (trainers, players):
+                if isinstance(entered, BaseException):
+                    raise entered
+        return trainers, players  # type: ignore[return-value]
+
+    @asynccontextmanager
+    async def _trainers(self) -> AsyncIterator[dict[str, RayPolicyTrainer]]:
+        async with AsyncExitStack() as stack:
+            trainers = {}
+            for name, config in self.recipe.policies.items():
+                trainer = RayPolicyTrainer(config, policy=name, run_dir=self.folder.path)
+                trainers[name] = await stack.enter_async_context(trainer)
+                if self._resume is not None:
+                    await trainer.load(self._resume.path / name)
+            yield trainers
+
+    def _live(self, players: Players) -> LiveRollouts:
+        rollout = self.recipe.rollout
+        scheduler = Scheduler(streams=players.streams(), play=players.play(), config=rollout, seed=self.recipe.run.seed)
+        rng = np.random.default_rng(self.recipe.run.seed)
+        return LiveRollouts(
+            scheduler=scheduler,
+            boundaries=[partial(pool.publishing, rollout.on_publish) for pool in players.pools.values()],
+            max_staleness=rollout.max_staleness,
+            ledger=self.recipe.ledger,
+            keep=self._keep if self.recipe.run.keep_traces else None,
+            alter=partial(shuffle_rewards, rng=rng) if self.recipe.run.shuffle_rewards else None,
+        )
+
+    def _keep(self, traces: list) -> None:  # type: ignore[type-arg]
+        self.folder.keep(traces, f"step-{self._progress.step + 1:06d}")
+
+    def _restore_source(self, source: BatchSource) -> None:
+        if self._resume is not None:
+            source.load_state(self._resume.source())
+
+    def _make_loop(
+        self, trainers: Mapping[str, RayPolicyTrainer], source: BatchSource, players: Players | None
+    ) -> Loop:
+        async def after_step(step: int, trained: Mapping[str, Metrics], batch: Metrics) -> None:
+            self._report(step, trained, batch)
+            every = self.recipe.run.checkpoint_every_steps
+            if every and step % every == 0:
+                await self._save(trainers, source)
+            if players is not None and step < self.recipe.run.steps:
+                due = [c for c in self.recipe.evaluate if c.every_steps and step % c.every_steps == 0]
+                await self._evaluate(players, due)
+            self._step_started = time.monotonic()
+
+        self._loop = Loop(
+            source=source,
+            trainers=trainers,
+            receivers=players.pools if players is not None else {},
+            progress=self._progress,
+            after_step=after_step,
+        )
+        if self._stopping:
+            self._loop.stop()
+        return self._loop
+
+    async def _drive(self, loop: Loop) -> None:
+        self.view.start(self._progress.step, self.recipe.run.steps)
+        self._step_started = time.monotonic()
+        await loop.run(self.recipe.run.steps)
+        saved = self._result.checkpoint.progress().step if self._result.checkpoint else -1
+        if self._progress.step != saved:
+            await self._save(loop.trainers, loop.source)  # type: ignore[arg-type]
+        self._result.stopped = self._progress.step < self.recipe.run.steps
+
+    def _report(self, step: int, trained: Mapping[str, Metrics], batch: Metrics) -> None:
+        row: dict[str, float] = dict(batch)
+        for name, metrics in trained.items():
+            prefix = "" if len(trained) == 1 else f"{name}/"
+            row |= {f"{prefix}{key}": value for key, value in metrics.items()}
+        row["loop/step_s"] = time.monotonic() - self._step_started
+        self.view.step(step, row)
+
+    async def _save(self, trainers: Mapping[str, RayPolicyTrainer], source: BatchSource) -> None:
+        partial_folder = self.folder.start_checkpoint(self._progress.step)
+        for name, trainer in trainers.items():
+            await trainer.save(partial_folder / name)
+        self._result.checkpoint = await asyncio.to_thread(
+            self.folder.finish_checkpoint,
+            partial_folder,
+            replace(self._progress, versions=dict(self._progress.versions)),
+            source.state(),
+            keep=self.recipe.run.keep_checkpoints,
+        )
+
+    async def _evaluate(self, players: Players, configs: list) -> list[Evaluation]:  # type: ignore[type-arg]
+        results = []
+        for config in configs:
+            with self.view.task(f"evaluate {config.env} ({config.split})") as progress:
+                result = await players.evaluate(config, progress)
+            self.view.evaluation(self._progress.step, result)
+            if self.recipe.run.keep_traces:
+                name = f"eval-{self._progress.step:06d}-{config.env.replace('/', '_').replace(':', '_')}"
+                self.folder.keep(result.traces, name)
+            results.append(result)
+        return results

@@ -1,0 +1,219 @@
+"""Admission, order, drops, retries, resume."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agar.errors import DeadlineError, EnvError
+from agar.ledger.trace import Trace
+from agar.rollout.attempt import Attempt
+from agar.rollout.config import RolloutConfig, TasksConfig
+from agar.rollout.scheduler import Scheduler, Stream
+from agar.types import Outcome, Reward, TaskRow
+
+
+class Counting:
+    """Tasks t0, t1, t2, … without end."""
+
+    def __init__(self) -> None:
+        self.position = 0
+
+    def next(self) -> TaskRow:
+        self.position += 1
+        return TaskRow(key=f"t{self.position - 1}")
+
+    def state(self) -> dict[str, Any]:
+        return {"position": self.position}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.position = state["position"]
+
+
+def trace_of(attempt: Attempt, *, reward: float = 0.0, outcome: Outcome = Outcome.COMPLETED) -> Trace:
+    return Trace(
+        trajectory=attempt.trajectory,
+        group=attempt.group,
+        role="agent",
+        policy=attempt.policy,
+        task=attempt.task,
+        nodes=(),
+        divergences=(),
+        turn_rewards={},
+        reward=Reward(total=reward),
+        outcome=outcome,
+        reason="scripted",
+        meta={},
+    )
+
+
+def scheduler_of(play: Callable[[Attempt], Awaitable[Trace]], **settings: Any) -> Scheduler:
+    config = RolloutConfig(**{"tasks_per_step": 3, "group_size": 2, "concurrency": 100, **settings})
+    return Scheduler(streams=[Stream(TasksConfig(env="Any-v0"), Counting())], play=play, config=config, seed=0)
+
+
+async def settle() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def test_groups_leave_in_the_order_they_started_however_long_they_take():
+    rng = np.random.default_rng(1)
+
+    async def play(attempt: Attempt) -> Trace:
+        await asyncio.sleep(float(rng.uniform(0, 0.01)))
+        return trace_of(attempt)
+
+    scheduler = scheduler_of(play, max_staleness=2)
+    seen = []
+    async with scheduler.running():
+        for _ in range(4):
+            groups, _ = await scheduler.take()
+            seen += [group.id.ordinal for group in groups]
+            await scheduler.published()
+    assert seen == list(range(12))
+
+
+@pytest.mark.parametrize("max_staleness", [0, 1, 3])
+async def test_no_attempt_is_older_than_the_bound_when_it_is_trained(max_staleness):
+    rng = np.random.default_rng(max_staleness)
+    version = 0
+    started: dict[str, int] = {}
+
+    async def play(attempt: Attempt) -> Trace:
+        started[attempt.trajectory] = version
+        await asyncio.sleep(float(rng.exponential(0.004)))
+        return trace_of(attempt)
+
+    ages = []
+    scheduler = scheduler_of(play, max_staleness=max_staleness)
+    async with scheduler.running():
+        for _ in range(8):
+            groups, _ = await scheduler.take()
+            ages += [version - started[trace.trajectory] for group in groups for trace in group.traces]
+            await asyncio.sleep(0.005)  # the optimiser step
+            version += 1
+            await scheduler.published()
+    assert max(ages) <= max_staleness
+    assert min(ages) >= 0
+    if max_staleness:
+        assert max(ages) >= 1, "rollouts did not overlap training at all"
+
+
+async def test_on_policy_rollouts_start_nothing_between_a_batch_and_its_publish():
+    running: list[str] = []
+
+    async def play(attempt: Attempt) -> Trace:
+        running.append(attempt.trajectory)
+        return trace_of(attempt)
+
+    scheduler = scheduler_of(play, max_staleness=0)
+    async with scheduler.running():
+        await scheduler.take()
+        await settle()
+        before = len(running)
+        await settle()
+        assert before == len(running) == 6
+        await scheduler.published()
+        await settle()
+        assert len(running) == 12
+
+
+async def test_a_failed_attempt_is_played_again_and_counted():
+    async def play(attempt: Attempt) -> Trace:
+        broken = attempt.index == 0 and attempt.retry == 0
+        return trace_of(attempt, outcome=Outcome.INFRA_ERROR if broken else Outcome.COMPLETED)
+
+    scheduler = scheduler_of(play, attempt_retries=1)
+    async with scheduler.running():
+        groups, counts = await scheduler.take()
+    assert counts == {"retried_attempts/infra_error": 3}
+    assert all(len(group.trainable) == 2 for group in groups)
+    assert groups[0].traces[0].trajectory.endswith("/0r1")
+
+
+async def test_a_group_without_a_trainable_attempt_is_replaced_and_counted():
+    async def play(attempt: Attempt) -> Trace:
+        failed = attempt.group.ordinal == 1
+        return trace_of(attempt, outcome=Outcome.ENV_ERROR if failed else Outcome.COMPLETED)
+
+    scheduler = scheduler_of(play, attempt_retries=0)
+    async with scheduler.running():
+        groups, counts = await scheduler.take()
+    assert [group.id.ordinal for group in groups] == [0, 2, 3]
+    assert counts == {"dropped_groups/no_trainable_attempt": 1, "failed_attempts/env_error": 2}
+
+
+async def test_mixed_drops_groups_of_equal_rewards():
+    async def play(attempt: Attempt) -> Trace:
+        equal = attempt.group.ordinal in {0, 2}
+        return trace_of(attempt, reward=0.0 if equal else float(attempt.index))
+
+    scheduler = scheduler_of(play, keep_groups="mixed")
+    async with scheduler.running():
+        groups, counts = await scheduler.take()
+    assert [group.id.ordinal for group in groups] == [1, 3, 4]
+    assert counts == {"dropped_groups/equal_rewards": 2}
+
+
+async def test_a_task_that_always_fails_stops_the_run_with_its_reason():
+    async def play(attempt: Attempt) -> Trace:
+        return trace_of(attempt, outcome=Outcome.ENV_ERROR)
+
+    scheduler = scheduler_of(play, attempt_retries=0, max_replacements=5)
+    async with scheduler.running():
+        with pytest.raises(EnvError, match=r"5 groups were dropped.*scripted"):
+            await scheduler.take()
+
+
+async def test_a_defect_in_playing_surfaces_instead_of_hanging():
+    async def play(attempt: Attempt) -> Trace:
+        raise ZeroDivisionError("defect")
+
+    scheduler = scheduler_of(play)
+    async with scheduler.running():
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            await asyncio.wait_for(scheduler.take(), 5)
+
+
+async def test_waiting_without_progress_names_what_is_open():
+    async def play(attempt: Attempt) -> Trace:
+        await asyncio.sleep(60)
+        return trace_of(attempt)
+
+    scheduler = scheduler_of(play, batch_timeout_s=0.05)
+    async with scheduler.running():
+        with pytest.raises(DeadlineError, match=r"t0#0 \(2 of 2 open\)"):
+            await scheduler.take()
+
+
+@pytest.mark.parametrize("max_staleness", [0, 1])
+async def test_resume_neither_loses_nor_repeats_a_task(max_staleness):
+    release = asyncio.Event()
+    played: list[tuple[str, int]] = []
+
+    async def play(attempt: Attempt) -> Trace:
+        if attempt.index == 1:
+            await release.wait()
+        played.append((attempt.task.key, attempt.index))
+        return trace_of(attempt)
+
+    first = scheduler_of(play, max_staleness=max_staleness)
+    async with first.running():
+        await settle()
+    state = first.state()
+    half = list(played)
+    assert half, "attempts of index 0 should have finished before the stop"
+    release.set()
+    second = scheduler_of(play, max_staleness=max_staleness)
+    second.load_state(state)
+    trained = []
+    async with second.running():
+        for _ in range(3):
+            groups, _ = await second.take()
+            trained += [group.task.key for group in groups]
+            await second.published()
+    assert trained == [f"t{n}" for n in range(9)]
+    assert len(played) == len(set(played)), "an attempt that had finished was played again"
