@@ -1,0 +1,45 @@
+"""Sections of the test suite, and how long hypothesis searches.
+
+Every test belongs to exactly one section, found from its folder and its markers, so that `tests/run.py` can time them
+one by one: `pytest --section sandbox` runs that section alone.
+"""
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+SECTIONS = ("fast", "sandbox", "engines", "trainer", "end-to-end", "docs")
+
+# Shared cores make single examples slow now and then: time limits belong to whole tests.
+settings.register_profile("default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("verify", settings.get_profile("default"), max_examples=5000, print_blob=True)
+settings.load_profile("default")
+
+
+def section_of(item: pytest.Item) -> str:
+    """The section that a test belongs to."""
+    folder = item.path.relative_to(item.config.rootpath / "tests").parts[0]
+    marks = {mark.name for mark in item.iter_markers()}
+    if folder in {"docs", "examples"}:
+        return "docs"
+    if folder == "end_to_end" or ("sglang" in marks and marks & {"megatron", "ray"}):
+        return "end-to-end"
+    if "sglang" in marks:
+        return "engines"
+    if marks & {"megatron", "ray"}:
+        return "trainer"
+    return "sandbox" if "sandbox" in marks else "fast"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--section`."""
+    parser.addoption("--section", choices=SECTIONS, help="run the tests of one section only")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of the wanted section."""
+    wanted = config.getoption("--section")
+    if wanted is None:
+        return
+    others = [item for item in items if section_of(item) != wanted]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if section_of(item) == wanted]
