@@ -68,15 +68,15 @@ class NoEngines:
 
 
 def make(log: Log, *, progress: Progress | None = None, batches: int = 10**6, published: bool = True) -> Loop:
-    async def after_step(step: int, trained: Mapping[str, Metrics], batch: Metrics) -> None:
-        log.append(f"after{step}")
+    async def at_boundary(step: int, trained: Mapping[str, Metrics], batch: Metrics) -> None:
+        log.append(f"boundary{step}")
 
     return Loop(
         source=LoggedSource(log, batches=batches),
         trainers={"main": LoggedTrainer(log)},
         receivers={"main": NoEngines()} if published else {},
         progress=progress or Progress(),
-        after_step=after_step,
+        at_boundary=at_boundary,
     )
 
 
@@ -84,9 +84,9 @@ async def test_weights_are_out_before_the_first_batch_and_after_each_step():
     log = Log()
     await make(log).run(2)
     assert log == [
-        *["quiet", "publish@0", "admit@0", "run"],
-        *["batch@0", "step", "quiet", "publish@1", "admit@1", "after1"],
-        *["batch@1", "step", "quiet", "publish@2", "admit@2", "after2"],
+        *["quiet", "publish@0", "admit@0", "boundary0", "run"],
+        *["batch@0", "step", "quiet", "publish@1", "admit@1", "boundary1"],
+        *["batch@1", "step", "quiet", "publish@2", "admit@2", "boundary2"],
         "halt",
     ]
 
@@ -94,7 +94,7 @@ async def test_weights_are_out_before_the_first_batch_and_after_each_step():
 async def test_a_resumed_run_publishes_its_version_before_anything_else():
     log = Log()
     await make(log, progress=Progress(step=5, versions={"main": 5})).run(6)
-    assert log[:4] == ["quiet", "publish@5", "admit@5", "run"]
+    assert log[:5] == ["quiet", "publish@5", "admit@5", "boundary5", "run"]
     assert log.count("step") == 1
 
 

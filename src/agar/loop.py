@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 from agar.types import Batch, BatchSource, Metrics, PolicyTrainer, Receipt, Receiver
 
-AfterStep = Callable[[int, Mapping[str, Metrics], Metrics], Awaitable[None]]
-"""Called with (steps done, trainer metrics by policy, batch metrics) once the step's weights are out."""
+AtBoundary = Callable[[int, Mapping[str, Metrics], Metrics], Awaitable[None]]
+"""Called with (steps done, trainer metrics by policy, batch metrics) once weights are out: after each step, and at the
+start with no metrics. The place for checkpoints and evaluations: nothing is half done."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,7 +36,7 @@ class Loop:
         trainers: by policy name.
         receivers: the engines of each policy; a policy without one is trained but not published.
         progress: where to start; a resumed run passes what it saved.
-        after_step: checkpoint, evaluation, metrics.
+        at_boundary: checkpoint, evaluation, metrics.
     """
 
     def __init__(
@@ -45,13 +46,13 @@ class Loop:
         trainers: Mapping[str, PolicyTrainer],
         receivers: Mapping[str, Receiver],
         progress: Progress,
-        after_step: AfterStep,
+        at_boundary: AtBoundary,
     ) -> None:
         self.source = source
         self.trainers = trainers
         self.receivers = receivers
         self.progress = progress
-        self.after_step = after_step
+        self.at_boundary = at_boundary
         self._stop = asyncio.Event()
         for name in trainers:
             progress.versions.setdefault(name, 0)
@@ -59,6 +60,7 @@ class Loop:
     async def run(self, steps: int) -> None:
         """Train until `steps` optimiser steps are done in all, or `stop` is called."""
         await self.publish_all()  # also after a resume: no token on unpublished weights
+        await self.at_boundary(self.progress.step, {}, {})
         async with self.source.running():
             while self.progress.step < steps and (batch := await self._next_batch()):
                 metrics = {name: await trainer.step(batch.of(name)) for name, trainer in self.trainers.items()}
@@ -66,7 +68,7 @@ class Loop:
                     self.progress.versions[name] += 1
                 await self.publish_all()
                 self.progress.step += 1
-                await self.after_step(self.progress.step, metrics, batch.metrics)
+                await self.at_boundary(self.progress.step, metrics, batch.metrics)
 
     def stop(self) -> None:
         """End `run` at the next boundary between steps, where a checkpoint is exact."""

@@ -8,11 +8,20 @@ from pydantic import Field
 from agar.agents.config import AgentConfig
 from agar.config import BaseConfig
 from agar.errors import ConfigError
-from agar.ledger.config import LedgerConfig
+from agar.ledger.config import AuditMode, RecordPolicy
 from agar.rollout.config import EvaluationConfig, RolloutConfig, TasksConfig
 from agar.rollout.engines.config import EnginesConfig
 from agar.rollout.sources.config import DemonstrationsConfig
 from agar.trainer.config import TrainerConfig
+
+
+class LedgerConfig(BaseConfig):
+    """How model calls are recorded and batches audited."""
+
+    record: RecordPolicy = RecordPolicy()
+    """What counts as the same history, and what is kept out of training."""
+    audit: AuditMode = "strict"
+    """What a broken invariant does."""
 
 
 class RunConfig(BaseConfig):
@@ -76,8 +85,10 @@ class Recipe(BaseConfig):
                 self._check_stream(f"{place}[{index}]", entry.env, entry.policy)
         if training:
             self._check_training()
-        if demonstrations and self.demonstrations is None:
-            raise ConfigError("the recipe has no [demonstrations] table, which `agar sft` imitates: add one")
+        if demonstrations:
+            if self.demonstrations is None:
+                raise ConfigError("the recipe has no [demonstrations] table, which `agar sft` imitates: add one")
+            self._check_stream("demonstrations", self.demonstrations.env, self.demonstrations.policy)
         if evaluating and not self.evaluate:
             raise ConfigError('the recipe has no [[evaluate]] table: add one with env = "…"')
 

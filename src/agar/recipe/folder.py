@@ -105,6 +105,22 @@ class RunFolder:
         found = (self.path / "checkpoints").glob("step-*")
         return [Checkpoint(path) for path in sorted(found)]
 
+    def rewind(self) -> Checkpoint | None:
+        """Go back to the newest checkpoint: traces of later steps are set aside, for those steps will be played again.
+
+        Returns:
+            The checkpoint; None where there is none and the run starts over.
+        """
+        found = self.checkpoints()
+        newest = found[-1] if found else None
+        step = newest.progress().step if newest else -1
+        for trace in (self.path / "traces").glob("step-*.jsonl"):
+            if int(trace.stem.removeprefix("step-")) > step:
+                aside = self.path / "before-resume"
+                aside.mkdir(exist_ok=True)
+                os.replace(trace, aside / f"{time.time_ns()}-{trace.name}")
+        return newest
+
     def start_checkpoint(self, step: int) -> Path:
         """An empty folder to write a checkpoint into; it counts once `finish_checkpoint` has renamed it."""
         partial = self.path / "checkpoints" / f".step-{step:06d}.partial"

@@ -1,11 +1,13 @@
 """Runs without a trainer: rollouts that are only recorded, and evaluations."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from agar.ledger.trace import Trace
 from agar.recipe.config import Recipe
 from agar.recipe.folder import RunFolder
-from agar.recipe.players import Players
+from agar.recipe.players import Players, playing
 from agar.recipe.view import View
 from agar.rollout.attempt import Attempt
 from agar.rollout.evaluate import Evaluation
@@ -19,7 +21,7 @@ async def play_evaluations(recipe: Recipe, folder: RunFolder, view: View) -> lis
     Raises:
         AgarError: whatever stopped it.
     """
-    async with _players(recipe, folder, view) as players:
+    async with _ready(recipe, folder, view) as players:
         results = []
         for config in recipe.evaluate:
             with view.task(f"evaluate {config.env} ({config.split})") as progress:
@@ -36,7 +38,7 @@ async def play_rollouts(recipe: Recipe, folder: RunFolder, view: View, *, groups
     Raises:
         AgarError: whatever stopped it.
     """
-    async with _players(recipe, folder, view) as players:
+    async with _ready(recipe, folder, view) as players:
         attempts = _attempts(players, groups)
         slots = asyncio.Semaphore(recipe.rollout.concurrency)
         play = players.play()
@@ -55,6 +57,14 @@ async def play_rollouts(recipe: Recipe, folder: RunFolder, view: View, *, groups
                     running.create_task(one(attempt))
         view.step(0, trace_metrics(traces, "rollout"))
         return traces
+
+
+@asynccontextmanager
+async def _ready(recipe: Recipe, folder: RunFolder, view: View) -> AsyncIterator[Players]:
+    async with AsyncExitStack() as stack:
+        with view.stage("engines"):
+            players = await stack.enter_async_context(playing(recipe, logs=folder.logs))
+        yield players
 
 
 def _attempts(players: Players, groups: int) -> list[Attempt]:

@@ -3,18 +3,21 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
+from agar.ledger.families import family_for
+from agar.ledger.trace import Trace
 from agar.loop import Loop, Progress
 from agar.recipe.config import Recipe
 from agar.recipe.folder import Checkpoint, RunFolder
 from agar.recipe.players import Players, playing
 from agar.recipe.view import View
+from agar.rollout.config import EvaluationConfig
 from agar.rollout.controls import shuffle_rewards
 from agar.rollout.evaluate import Evaluation
 from agar.rollout.scheduler import Scheduler
@@ -84,13 +87,7 @@ class Run:
             trainers, players = await self._start(stack)
             source = self._live(players)
             self._restore_source(source)
-            loop = self._make_loop(trainers, source, players)
-            await loop.publish_all()
-            if self._progress.step == 0:
-                self._result.before = await self._evaluate(players, [c for c in self.recipe.evaluate])
-            await self._drive(loop)
-            if not self._stopping:
-                self._result.after = await self._evaluate(players, [c for c in self.recipe.evaluate])
+            await self._drive(self._make_loop(trainers, source, players))
         return self._result
 
     async def imitate(self) -> Result:
@@ -98,16 +95,12 @@ class Run:
         assert self.recipe.demonstrations is not None
         async with AsyncExitStack() as stack:
             trainers = await stack.enter_async_context(self._trainers())
-            (name,) = self.recipe.policies
-            with self.view.stage("demonstrations"):
-                source = await asyncio.to_thread(
-                    Demonstrations,
-                    self.recipe.demonstrations,
-                    policy=name,
-                    model=self.recipe.policies[name].model,
-                    seed=self.recipe.run.seed,
-                    steps=self.recipe.run.steps,
-                )
+            source = Demonstrations(
+                self.recipe.demonstrations,
+                family=family_for(self.recipe.policies[self.recipe.demonstrations.policy].model),
+                steps=self.recipe.run.steps,
+                seed=self.recipe.run.seed,
+            )
             self._restore_source(source)
             await self._drive(self._make_loop(trainers, source, None))
         return self._result
@@ -145,13 +138,13 @@ class Run:
         return LiveRollouts(
             scheduler=scheduler,
             boundaries=[partial(pool.publishing, rollout.on_publish) for pool in players.pools.values()],
-            max_staleness=rollout.max_staleness,
-            ledger=self.recipe.ledger,
+            record=self.recipe.ledger.record.model_copy(update={"max_staleness": rollout.max_staleness}),
+            audit=self.recipe.ledger.audit,
             keep=self._keep if self.recipe.run.keep_traces else None,
             alter=partial(shuffle_rewards, rng=rng) if self.recipe.run.shuffle_rewards else None,
         )
 
-    def _keep(self, traces: list) -> None:  # type: ignore[type-arg]
+    def _keep(self, traces: Sequence[Trace]) -> None:
         self.folder.keep(traces, f"step-{self._progress.step + 1:06d}")
 
     def _restore_source(self, source: BatchSource) -> None:
@@ -161,14 +154,14 @@ class Run:
     def _make_loop(
         self, trainers: Mapping[str, RayPolicyTrainer], source: BatchSource, players: Players | None
     ) -> Loop:
-        async def after_step(step: int, trained: Mapping[str, Metrics], batch: Metrics) -> None:
-            self._report(step, trained, batch)
+        async def at_boundary(step: int, trained: Mapping[str, Metrics], batch: Metrics) -> None:
+            if trained:
+                self._report(step, trained, batch)
             every = self.recipe.run.checkpoint_every_steps
-            if every and step % every == 0:
+            if trained and every and step % every == 0:
                 await self._save(trainers, source)
-            if players is not None and step < self.recipe.run.steps:
-                due = [c for c in self.recipe.evaluate if c.every_steps and step % c.every_steps == 0]
-                await self._evaluate(players, due)
+            if players is not None:
+                await self._evaluate_due(players, step)
             self._step_started = time.monotonic()
 
         self._loop = Loop(
@@ -176,14 +169,13 @@ class Run:
             trainers=trainers,
             receivers=players.pools if players is not None else {},
             progress=self._progress,
-            after_step=after_step,
+            at_boundary=at_boundary,
         )
         if self._stopping:
             self._loop.stop()
         return self._loop
 
     async def _drive(self, loop: Loop) -> None:
-        self.view.start(self._progress.step, self.recipe.run.steps)
         self._step_started = time.monotonic()
         await loop.run(self.recipe.run.steps)
         saved = self._result.checkpoint.progress().step if self._result.checkpoint else -1
@@ -211,14 +203,21 @@ class Run:
             keep=self.recipe.run.keep_checkpoints,
         )
 
-    async def _evaluate(self, players: Players, configs: list) -> list[Evaluation]:  # type: ignore[type-arg]
-        results = []
-        for config in configs:
-            with self.view.task(f"evaluate {config.env} ({config.split})") as progress:
-                result = await players.evaluate(config, progress)
-            self.view.evaluation(self._progress.step, result)
-            if self.recipe.run.keep_traces:
-                name = f"eval-{self._progress.step:06d}-{config.env.replace('/', '_').replace(':', '_')}"
-                self.folder.keep(result.traces, name)
-            results.append(result)
-        return results
+    async def _evaluate_due(self, players: Players, step: int) -> None:
+        """Evaluate before the first step, after the last one, and as often between as each evaluation says."""
+        first, last = step == 0, step == self.recipe.run.steps
+        due = [c for c in self.recipe.evaluate if first or last or (c.every_steps and step % c.every_steps == 0)]
+        results = [await self._evaluate(players, config) for config in due]
+        if first:
+            self._result.before = results
+        if last:
+            self._result.after = results
+
+    async def _evaluate(self, players: Players, config: EvaluationConfig) -> Evaluation:
+        with self.view.task(f"evaluate {config.env} ({config.split})") as progress:
+            result = await players.evaluate(config, progress)
+        self.view.evaluation(self._progress.step, result)
+        if self.recipe.run.keep_traces:
+            name = f"eval-{self._progress.step:06d}-{config.env.replace('/', '_').replace(':', '_')}"
+            self.folder.keep(result.traces, name)
+        return result

@@ -1,0 +1,65 @@
+"""Runs a coroutine under Ctrl-C and SIGTERM: first asks it to stop at a clean point, then cancels it."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+GRACE_S = 5.0
+"""How long a first Ctrl-C lets the current step finish."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """The work was cancelled by a signal; everything it had started has been closed."""
+
+
+def run_interruptibly(
+    work: Callable[[], Coroutine[Any, Any, T]], *, stop: Callable[[], bool], grace_s: float = GRACE_S
+) -> T:
+    """Run `work` to its end.
+
+    The first SIGINT or SIGTERM calls `stop`; if that says False, or `grace_s` seconds later, or at the second signal,
+    the work is cancelled and its contexts close what they opened.
+
+    Args:
+        work: makes the coroutine.
+        stop: asks for an end at the next clean point; False if there is none to wait for.
+        grace_s: seconds between asking and cancelling.
+
+    Returns:
+        What the coroutine returned, also after a stop at a clean point.
+
+    Raises:
+        Interrupted: the work was cancelled.
+    """
+    return asyncio.run(_guard(work, stop, grace_s))
+
+
+async def _guard(work: Callable[[], Coroutine[Any, Any, T]], stop: Callable[[], bool], grace_s: float) -> T:
+    loop = asyncio.get_running_loop()
+    task = asyncio.create_task(work())
+    asked = False
+
+    def on_signal() -> None:
+        nonlocal asked
+        if asked or not stop():
+            task.cancel()
+            return
+        asked = True
+        logger.warning("stopping at the end of this step (again to stop at once)")
+        loop.call_later(grace_s, task.cancel)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        raise Interrupted from None
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)

@@ -1,0 +1,53 @@
+"""Run folders: checkpoints appear whole or not at all; a resume goes back to one."""
+
+import pytest
+
+from agar.errors import ConfigError
+from agar.loop import Progress
+from agar.recipe.folder import RunFolder
+
+
+def checkpoint(folder: RunFolder, step: int, *, keep: int = 9) -> None:
+    partial = folder.start_checkpoint(step)
+    (partial / "main").mkdir()
+    folder.finish_checkpoint(partial, Progress(step=step, versions={"main": step}), b"{}", keep=keep)
+
+
+def test_two_runs_of_one_name_get_folders_of_their_own(tmp_path):
+    first, second = RunFolder.create(tmp_path, "a"), RunFolder.create(tmp_path, "a")
+    assert first.path != second.path
+
+
+def test_a_checkpoint_counts_only_once_it_is_finished(tmp_path):
+    folder = RunFolder.create(tmp_path, "a")
+    folder.start_checkpoint(3)
+    assert folder.checkpoints() == []
+    checkpoint(folder, 3)
+    (found,) = folder.checkpoints()
+    assert found.progress() == Progress(step=3, versions={"main": 3})
+    assert found.source() == b"{}"
+
+
+def test_only_the_newest_checkpoints_stay(tmp_path):
+    folder = RunFolder.create(tmp_path, "a")
+    for step in (2, 10, 100):
+        checkpoint(folder, step, keep=2)
+    assert [c.progress().step for c in folder.checkpoints()] == [10, 100]
+
+
+def test_rewind_sets_later_traces_aside(tmp_path):
+    folder = RunFolder.create(tmp_path, "a")
+    (folder.path / "traces").mkdir()
+    for step in range(1, 6):
+        (folder.path / "traces" / f"step-{step:06d}.jsonl").write_text("x\n")
+    checkpoint(folder, 3)
+    found = folder.rewind()
+    assert found is not None
+    assert found.progress().step == 3
+    assert len(list((folder.path / "traces").iterdir())) == 3
+    assert len(list((folder.path / "before-resume").iterdir())) == 2, "nothing is thrown away"
+
+
+def test_opening_something_else_says_what_was_expected(tmp_path):
+    with pytest.raises(ConfigError, match=r"no recipe\.json"):
+        RunFolder.open(tmp_path)

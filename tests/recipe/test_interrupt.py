@@ -1,0 +1,59 @@
+"""Signals against a real process's event loop."""
+
+import asyncio
+import os
+import signal
+import time
+
+import pytest
+
+from agar.recipe.interrupt import Interrupted, run_interruptibly
+
+
+def kill_me() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_the_first_signal_lets_the_work_end_cleanly():
+    stopping = asyncio.Event()
+
+    async def work() -> str:
+        asyncio.get_running_loop().call_later(0.05, kill_me)
+        await stopping.wait()
+        return "clean"
+
+    def stop() -> bool:
+        stopping.set()
+        return True
+
+    assert run_interruptibly(work, stop=stop) == "clean"
+
+
+@pytest.mark.parametrize("graceful", [True, False])
+def test_work_that_does_not_end_is_cancelled_and_its_contexts_close(graceful):
+    closed = []
+
+    async def work() -> None:
+        asyncio.get_running_loop().call_later(0.05, kill_me)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            closed.append(True)
+
+    started = time.monotonic()
+    with pytest.raises(Interrupted):
+        run_interruptibly(work, stop=lambda: graceful, grace_s=0.2)
+    assert closed == [True]
+    assert (time.monotonic() - started >= 0.2) == graceful
+
+
+def test_a_second_signal_does_not_wait_for_the_grace():
+    async def work() -> None:
+        asyncio.get_running_loop().call_later(0.05, kill_me)
+        asyncio.get_running_loop().call_later(0.1, kill_me)
+        await asyncio.sleep(60)
+
+    started = time.monotonic()
+    with pytest.raises(Interrupted):
+        run_interruptibly(work, stop=lambda: True, grace_s=30)
+    assert time.monotonic() - started < 10
