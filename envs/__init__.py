@@ -2,3 +2,78 @@
 
 if __name__ != "agar.envs":  # reached through the checkout, not the package
     raise ImportError(f"import agar.envs, not {__name__}")
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agar.envs.base import AsyncEnv, Env, StepResult
+    from agar.envs.checker import Check, Report, check_env
+    from agar.envs.parsing import parse_int
+    from agar.envs.registry import EnvSpec, make, register, registered, spec
+    from agar.envs.runner import AsyncRunner, as_async
+    from agar.envs.spaces import MessageSpace, Observation, TurnSpace
+    from agar.envs.tasks import GeneratedTasks, SeededTasks, TaskCursor, TaskSet
+    from agar.envs.tool_env import ToolEnv, tool
+
+_EXPORTS = {
+    "AsyncEnv": "agar.envs.base",
+    "AsyncRunner": "agar.envs.runner",
+    "Check": "agar.envs.checker",
+    "Env": "agar.envs.base",
+    "EnvSpec": "agar.envs.registry",
+    "GeneratedTasks": "agar.envs.tasks",
+    "MessageSpace": "agar.envs.spaces",
+    "Observation": "agar.envs.spaces",
+    "Report": "agar.envs.checker",
+    "SeededTasks": "agar.envs.tasks",
+    "StepResult": "agar.envs.base",
+    "TaskCursor": "agar.envs.tasks",
+    "TaskSet": "agar.envs.tasks",
+    "ToolEnv": "agar.envs.tool_env",
+    "TurnSpace": "agar.envs.spaces",
+    "as_async": "agar.envs.runner",
+    "check_env": "agar.envs.checker",
+    "make": "agar.envs.registry",
+    "parse_int": "agar.envs.parsing",
+    "register": "agar.envs.registry",
+    "registered": "agar.envs.registry",
+    "spec": "agar.envs.registry",
+    "tool": "agar.envs.tool_env",
+}
+
+__all__ = [
+    "AsyncEnv",
+    "AsyncRunner",
+    "Check",
+    "Env",
+    "EnvSpec",
+    "GeneratedTasks",
+    "MessageSpace",
+    "Observation",
+    "Report",
+    "SeededTasks",
+    "StepResult",
+    "TaskCursor",
+    "TaskSet",
+    "ToolEnv",
+    "TurnSpace",
+    "as_async",
+    "check_env",
+    "make",
+    "parse_int",
+    "register",
+    "registered",
+    "spec",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'agar.envs' has no attribute {name!r}")
+    return getattr(import_module(_EXPORTS[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,97 @@
+"""The sandbox of one episode, made when it is first used."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agar.errors import EnvError, SandboxError, ToolError
+
+if TYPE_CHECKING:
+    from agar.sandbox.base import ExecResult, Sandbox, Transfer
+
+
+class EpisodeSandbox:
+    """A sandbox that starts with the first thing that is done in it.
+
+    An episode that never touches its sandbox pays nothing for it. Once starting it has failed, or it has been closed,
+    every use raises.
+    """
+
+    def __init__(self, make: "Callable[[], Sandbox]", *, setup: "Callable[[Sandbox], Awaitable[None]]") -> None:
+        """Prepare a sandbox.
+
+        Args:
+            make: makes it, not started.
+            setup: puts the episode's files into it once it has started.
+        """
+        self._make = make
+        self._setup = setup
+        self._lock = asyncio.Lock()
+        self._sandbox: Sandbox | None = None
+        self._over: str | None = None
+
+    @property
+    def started(self) -> bool:
+        """True from the first use until it is closed."""
+        return self._sandbox is not None
+
+    async def exec(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | str | None = None,
+        timeout_s: float | None = None,
+    ) -> "ExecResult":
+        """Run a command; a str is run by `/bin/sh -c`.
+
+        Raises:
+            SandboxError: the sandbox could not start, has died or was closed.
+        """
+        sandbox = await self._ready()
+        return await sandbox.exec(command, cwd=cwd, env=env, stdin=stdin, timeout_s=timeout_s)
+
+    async def read(self, path: str) -> bytes:
+        """The bytes of a file inside."""
+        return await (await self._ready()).read(path)
+
+    async def write(self, path: str, data: bytes | str) -> None:
+        """Write a file inside."""
+        await (await self._ready()).write(path, data)
+
+    async def put(self, source: Path, target: str) -> "Transfer":
+        """Copy a file or folder in."""
+        return await (await self._ready()).put(source, target)
+
+    async def get(self, source: str, target: Path) -> "Transfer":
+        """Copy a file or folder out."""
+        return await (await self._ready()).get(source, target)
+
+    async def close(self) -> None:
+        """Close it if it was started; a use after this raises. Idempotent."""
+        async with self._lock:
+            self._over = self._over or "the episode is over"
+            sandbox, self._sandbox = self._sandbox, None
+            if sandbox is not None:
+                await sandbox.close()
+
+    async def _ready(self) -> "Sandbox":
+        async with self._lock:
+            if self._sandbox is not None:
+                return self._sandbox
+            if self._over is not None:
+                raise SandboxError(f"the episode's sandbox cannot be used: {self._over}")
+            self._over = "it did not start"  # until it has
+            sandbox = self._make()
+            await sandbox.__aenter__()
+            try:
+                await self._setup(sandbox)
+            except BaseException as error:
+                await sandbox.close()
+                if isinstance(error, ToolError):  # not a tool's failure: the agent has done nothing yet
+                    raise EnvError(f"the episode's files could not be laid out: {error}") from error
+                raise
+            self._sandbox, self._over = sandbox, None
+            return sandbox

@@ -1,0 +1,1 @@
+"""The environments that come with agar; each module is imported when its environment is first made."""

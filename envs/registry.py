@@ -1,0 +1,202 @@
+"""The environments by name, shared with Gymnasium's own registry."""
+
+import copy
+import difflib
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import gymnasium
+
+from agar.envs.tasks import SeededTasks, TaskSet, TaskSource
+from agar.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+EntryPoint = Callable[..., gymnasium.Env[Any, Any]] | str
+"""A class or function that makes an environment, or "module:attribute" that names one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvSpec:
+    """What the registry knows of an environment."""
+
+    id: str
+    """Its name, in Gymnasium's syntax: `[namespace/]Name-v0`."""
+    entry_point: EntryPoint
+    """What makes it."""
+    max_turns: int | None = None
+    """The episode is truncated after this many turns; None leaves it to the environment and the other budgets."""
+    task_source: TaskSource | str
+    """Gives the task set of a split; or "module:attribute" that names it."""
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of every `make`, which may override them."""
+
+    def tasks(self, split: str = "train") -> TaskSet:
+        """The task set of a split.
+
+        Raises:
+            ConfigError: the split is unknown, or the named source cannot be imported.
+        """
+        source: TaskSource = _load(self.task_source) if isinstance(self.task_source, str) else self.task_source
+        return source(split)
+
+
+_BUILTIN = (
+    EnvSpec(
+        id="Guess-v0",
+        entry_point="agar.envs.library.guess:Guess",
+        max_turns=8,
+        task_source=SeededTasks("Guess-v0"),
+    ),
+    EnvSpec(
+        id="Hunt-v0",
+        entry_point="agar.envs.library.hunt:Hunt",
+        max_turns=8,
+        task_source="agar.envs.library.hunt:tasks",
+    ),
+)
+
+_specs: dict[str, EnvSpec] = {}
+
+
+def register(
+    id: str,
+    entry_point: EntryPoint,
+    *,
+    max_turns: int | None = None,
+    tasks: TaskSource | str | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+) -> EnvSpec:
+    """Register an environment here and in Gymnasium; a name that agar knows already is replaced.
+
+    Args:
+        id: its name, `[namespace/]Name-v0`.
+        entry_point: a class or function that makes it, or "module:attribute".
+        max_turns: truncate the episode after this many turns.
+        tasks: a function from split to task set, or "module:attribute". The default gives seeded tasks, whose train
+            and held-out seeds are disjoint.
+        kwargs: arguments of every `make`.
+
+    Returns:
+        What was registered.
+
+    Raises:
+        ConfigError: the name is malformed or belongs to an environment of Gymnasium's, or max_turns is below 1.
+    """
+    if max_turns is not None and max_turns < 1:
+        raise ConfigError(f"max_turns must be at least 1, got {max_turns}: pass None for no limit")
+    spec = EnvSpec(
+        id=id,
+        entry_point=entry_point,
+        max_turns=max_turns,
+        task_source=SeededTasks(id) if tasks is None else tasks,
+        kwargs=dict(kwargs or {}),
+    )
+    old = _specs.get(id)
+    if old is not None and _name(old.entry_point) != _name(entry_point):
+        logger.info("%s now means %s instead of %s", id, _name(entry_point), _name(old.entry_point))
+    _add(spec)
+    return spec
+
+
+def make(id: str, **kwargs: Any) -> gymnasium.Env[Any, Any]:
+    """Make an environment, without Gymnasium's wrappers around it.
+
+    Args:
+        id: its name; "module:Name-v0" imports the module first.
+        kwargs: arguments of its constructor, over those it was registered with.
+
+    Returns:
+        The environment; `env.spec` says how it was made, its turn limit included (`as_async` applies it).
+
+    Raises:
+        ConfigError: nobody registered the name, its entry point cannot be imported or is not an environment, or an
+            argument is not one of the constructor's.
+    """
+    entry = spec(id)
+    creator = _load(entry.entry_point) if isinstance(entry.entry_point, str) else entry.entry_point
+    arguments = {**entry.kwargs, **kwargs}
+    try:
+        env = creator(**arguments)
+    except TypeError as error:
+        try:
+            inspect.signature(creator).bind(**arguments)
+        except TypeError as mismatch:
+            raise ConfigError(f"{entry.id} cannot be made with {sorted(arguments)}: {mismatch}") from error
+        raise
+    if not isinstance(env, gymnasium.Env):
+        raise ConfigError(f"{entry.id} must be a gymnasium.Env, got {type(env).__name__}: subclass agar.Env")
+    env.unwrapped.spec = copy.copy(gymnasium.registry[entry.id])
+    env.unwrapped.spec.kwargs = arguments
+    return env
+
+
+def spec(id: str) -> EnvSpec:
+    """What is known of an environment.
+
+    Args:
+        id: its name; "module:Name-v0" imports the module first.
+
+    Raises:
+        ConfigError: nobody registered the name, or the module cannot be imported.
+    """
+    module, _, name = id.rpartition(":")
+    if module:
+        _import(module, wanted_by=id)
+    if name in _specs:
+        return _specs[name]
+    near = difflib.get_close_matches(name, _specs, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else 'register it, or name its module: "module:Name-v0"'
+    raise ConfigError(f"no environment is registered as {name!r}: {hint}")
+
+
+def registered() -> list[str]:
+    """The names of all registered environments, sorted."""
+    return sorted(_specs)
+
+
+def _add(entry: EnvSpec) -> None:
+    if entry.id in gymnasium.registry:
+        if entry.id not in _specs:
+            raise ConfigError(f"{entry.id} is an environment of Gymnasium's: choose another name")
+        del gymnasium.registry[entry.id]  # Gymnasium warns when a name is registered twice
+    try:
+        gymnasium.register(entry.id, entry.entry_point, max_episode_steps=entry.max_turns, kwargs=dict(entry.kwargs))
+    except gymnasium.error.Error as error:
+        raise ConfigError(f"{entry.id!r} cannot be registered: {error}") from error
+    _specs[entry.id] = entry
+
+
+def _load(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    if not attribute:
+        raise ConfigError(f'expected "module:attribute", got {name!r}')
+    try:
+        return getattr(_import(module, wanted_by=name), attribute)
+    except AttributeError as error:
+        raise ConfigError(f"module {module} has no {attribute!r}: check the spelling in {name!r}") from error
+
+
+def _import(module: str, *, wanted_by: str) -> Any:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and module.startswith(error.name):
+            raise ConfigError(
+                f"{wanted_by!r} names module {module!r}, which cannot be found: check the path"
+            ) from error
+        raise
+
+
+def _name(entry_point: EntryPoint) -> str:
+    if isinstance(entry_point, str):
+        return entry_point
+    return f"{entry_point.__module__}:{getattr(entry_point, '__qualname__', repr(entry_point))}"
+
+
+for _entry in _BUILTIN:  # names only: the modules are imported on the first make
+    _add(_entry)

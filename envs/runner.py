@@ -1,0 +1,185 @@
+"""The one way in which episodes are driven: any environment as an asynchronous one that answers in messages."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import gymnasium
+
+from agar.envs.base import AsyncEnv
+from agar.errors import AgarError, EnvError, SandboxError
+from agar.types import Message, Outcome, ToolSpec, Turn
+
+T = TypeVar("T")
+
+
+def as_async(
+    env: gymnasium.Env[Any, Any], *, max_turns: int | None = None, step_timeout_s: float = 600.0
+) -> "AsyncRunner":
+    """Drive an environment from asynchronous code.
+
+    Args:
+        env: any environment whose observations are texts or messages, wrapped or not. A synchronous one runs in a
+            thread: perhaps another one at every step, never two at once.
+        max_turns: truncate after this many turns. None takes the limit that it was registered with, if any.
+        step_timeout_s: how long one reset or step may take.
+
+    Returns:
+        An `AsyncEnvLike`, and an async context manager that closes the environment.
+    """
+    if max_turns is None and env.spec is not None:
+        max_turns = env.spec.max_episode_steps
+    return AsyncRunner(env, max_turns=max_turns, step_timeout_s=step_timeout_s)
+
+
+class AsyncRunner:
+    """One environment, one episode at a time, driven from asynchronous code.
+
+    It keeps the contract on the environment's behalf: observations come as lists of messages, the reward is a finite
+    float, the turn limit truncates, and what the episode holds is released when it ends. A `SandboxError` out of a
+    step becomes a truncated step with `info["failure"] = Outcome.INFRA_ERROR`; anything else that the environment
+    raises becomes an `EnvError`.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], *, max_turns: int | None, step_timeout_s: float) -> None:
+        """See `as_async`."""
+        self.env = env
+        self.max_turns = max_turns
+        self.step_timeout_s = step_timeout_s
+        self.turns = 0
+        """Turns taken in this episode."""
+        self._playing = False
+        self._async = env if isinstance(env, AsyncEnv) else None  # a wrapper must not be stepped over
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools that the agent may call."""
+        return tuple(getattr(self.env.unwrapped, "tools", ()))
+
+    async def areset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[list[Message], dict[str, Any]]:
+        """Start an episode.
+
+        Raises:
+            SandboxError: the environment needed its sandbox at once and did not get it.
+            EnvError: the environment raised, hung or broke its contract.
+        """
+        self._playing = False
+        options = dict(options) if options is not None else None
+        if self._async is not None:
+            result = await self._within(self._async.areset(seed=seed, options=options), "reset")
+        else:
+            result = await self._within(asyncio.to_thread(self.env.reset, seed=seed, options=options), "reset")
+        match result:
+            case (observation, dict() as info):
+                pass
+            case _:
+                raise EnvError(f"{self._name}.reset must return (observation, info dict), got {_shape(result)}")
+        self.turns, self._playing = 0, True
+        return self._messages(observation), info
+
+    async def astep(self, action: Turn | str) -> tuple[list[Message], float, bool, bool, dict[str, Any]]:
+        """Take one turn: observation, reward, terminated, truncated, info.
+
+        Raises:
+            EnvError: the environment raised, hung or broke its contract, or no episode is being played.
+        """
+        if not self._playing:
+            raise EnvError(f"{self._name} has no episode in play: reset it first")
+        self._playing = False  # until the step has come back whole
+        turn = Turn.of(action)
+        try:
+            if self._async is not None:
+                result = await self._within(self._async.astep(turn), "step")
+            else:
+                result = await self._within(asyncio.to_thread(self._step, turn), "step")
+        except SandboxError as error:
+            await self._release()
+            return [], 0.0, False, True, {"failure": Outcome.INFRA_ERROR, "error": str(error)}
+        messages, reward, terminated, truncated, info = self._checked(result)
+        self.turns += 1
+        if self.max_turns is not None and self.turns >= self.max_turns and not (terminated or truncated):
+            truncated = True
+            info = {**info, "reason": "max_turns"}
+        self._playing = not (terminated or truncated)
+        if not self._playing:
+            await self._release()
+        return messages, reward, terminated, truncated, info
+
+    async def aclose(self) -> None:
+        """Release the episode and close the environment. Idempotent."""
+        self._playing = False
+        try:
+            await self._release()
+        finally:
+            await asyncio.to_thread(self.env.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    @property
+    def _name(self) -> str:
+        return self.env.spec.id if self.env.spec is not None else type(self.env.unwrapped).__name__
+
+    async def _within(self, work: Awaitable[T], what: str) -> T:
+        try:
+            async with asyncio.timeout(self.step_timeout_s) as deadline:
+                return await work
+        except AgarError:
+            raise
+        except Exception as error:
+            if deadline.expired():
+                raise EnvError(f"{self._name}.{what} did not return within {self.step_timeout_s:g} s") from error
+            raise EnvError(f"{self._name}.{what} raised {type(error).__name__}: {error}") from error
+
+    def _step(self, turn: Turn) -> Any:
+        return self.env.step(turn)
+
+    async def _release(self) -> None:
+        if self._async is not None:
+            await self._async.arelease()
+
+    def _checked(self, result: Any) -> tuple[list[Message], float, bool, bool, dict[str, Any]]:
+        if not (isinstance(result, tuple) and len(result) == 5 and isinstance(result[4], dict)):
+            raise EnvError(
+                f"{self._name}.step must return (observation, reward, terminated, truncated, info dict), "
+                f"got {_shape(result)}"
+            )
+        observation, reward, terminated, truncated, info = result
+        try:
+            reward = float(reward)
+        except (TypeError, ValueError) as error:
+            raise EnvError(f"{self._name}.step gave the reward {reward!r}: return a number") from error
+        if not math.isfinite(reward):
+            raise EnvError(f"{self._name}.step gave the reward {reward}: return a finite number")
+        if info.get("failure") is not None:
+            try:
+                info = {**info, "failure": Outcome(info["failure"])}
+            except ValueError as error:
+                raise EnvError(f'{self._name}: info["failure"] is {info["failure"]!r}: set an agar.Outcome') from error
+        return self._messages(observation), reward, bool(terminated), bool(truncated), info
+
+    def _messages(self, observation: Any) -> list[Message]:
+        match observation:
+            case str():
+                return [Message(role="user", content=observation)] if observation else []
+            case Message():
+                return [observation]
+            case list() | tuple() if all(isinstance(item, Message) for item in observation):
+                return list(observation)
+        raise EnvError(
+            f"{self._name} gave an observation of type {type(observation).__name__}, expected str, Message or "
+            "list[Message]: convert it, for instance with gymnasium.wrappers.TransformObservation"
+        )
+
+
+def _shape(value: Any) -> str:
+    return f"a tuple of {len(value)}" if isinstance(value, tuple) else type(value).__name__

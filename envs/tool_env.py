@@ -1,0 +1,153 @@
+"""Environments whose agent has tools, and perhaps a sandbox in which they run."""
+
+import asyncio
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from agar.envs.base import AsyncEnv, StepResult
+from agar.envs.episode_sandbox import EpisodeSandbox
+from agar.envs.spaces import Observation
+from agar.envs.tools import Tool, tool, tools_of
+from agar.errors import ConfigError, EnvError, SandboxError, ToolError
+from agar.types import Message, Outcome, ToolCall, ToolSpec, Turn
+
+if TYPE_CHECKING:
+    from agar.sandbox.base import Sandbox
+    from agar.sandbox.config import SandboxSpec
+
+__all__ = ["ToolEnv", "tool"]
+
+
+class ToolEnv(AsyncEnv):
+    """An environment with tools: methods marked `@tool`.
+
+    A turn with tool calls runs them side by side and answers with one tool message a call, in the order of the calls.
+    What is wrong with a call (unknown tool, arguments that do not fit, a passed deadline, a `ToolError`) is in its
+    message, for the agent to read. A turn without calls goes to `answer`, which the subclass writes, as it does
+    `areset`.
+
+    With a `sandbox`, every episode has its own, `self.sb`. It starts when it is first used; `setup` then puts the
+    episode's files into it. When it fails, the step is truncated with `info["failure"] = Outcome.INFRA_ERROR`.
+    """
+
+    sandbox: "SandboxSpec | None" = None
+    """The sandbox that every episode gets; None for none."""
+    tool_timeout_s: float = 30.0
+    """The deadline of one call of a tool that has none of its own."""
+
+    _tools: ClassVar[Mapping[str, Tool]] = {}
+    _sb: EpisodeSandbox | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._tools = tools_of(cls)
+
+    def __init__(self, *, sandbox: "SandboxSpec | Mapping[str, Any] | None" = None) -> None:
+        """Make the environment.
+
+        Args:
+            sandbox: takes the place of the class's `sandbox`; a mapping (from a recipe) holds its fields.
+        """
+        if sandbox is not None:
+            self.sandbox = _spec_from(sandbox)
+
+    @functools.cached_property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """What the model is told about the tools."""
+        return tuple(item.spec for item in self._tools.values())
+
+    @property
+    def sb(self) -> EpisodeSandbox:
+        """The episode's sandbox.
+
+        Raises:
+            EnvError: there is none: the class has no `sandbox`, or no episode has begun.
+        """
+        if self._sb is None:
+            raise EnvError(
+                f"{type(self).__name__} has no sandbox: set the class attribute `sandbox`, and call super().areset()"
+            )
+        return self._sb
+
+    def make_sandbox(self) -> "Sandbox":
+        """Make the episode's sandbox, not started; override it to bring another kind."""
+        from agar.sandbox.factory import create
+
+        if self.sandbox is None:
+            raise ConfigError(f"{type(self).__name__}.sandbox is None: set it to a SandboxSpec")
+        return create(self.sandbox)
+
+    async def setup(self, sb: "Sandbox") -> None:
+        """Put the episode's files into its sandbox; called once, when the sandbox is first used."""
+
+    async def areset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Start an episode with a sandbox of its own; subclasses call this first.
+
+        Args:
+            seed: seeds `np_random`; None keeps the generator as it is.
+            options: `options["task"]` is the `TaskRow` to play.
+
+        Returns:
+            Observation and info; this base gives an empty one.
+        """
+        result = await super().areset(seed=seed, options=options)
+        if self.sandbox is not None:
+            self._sb = EpisodeSandbox(self.make_sandbox, setup=self.setup)
+        return result
+
+    async def astep(self, action: Turn) -> StepResult:
+        """Run the turn's tool calls, or hand a turn without any to `answer`."""
+        try:
+            if action.tool_calls:
+                return await self._call_all(action.tool_calls), 0.0, False, False, {}
+            if action.parse_error is not None:
+                return f"Tool call not understood: {action.parse_error}", 0.0, False, False, {}
+            observation, reward, terminated, truncated, info = await self.answer(action)
+        except SandboxError as error:
+            await self.arelease()
+            return [], 0.0, False, True, {"failure": Outcome.INFRA_ERROR, "error": str(error)}
+        if terminated or truncated:
+            await self.arelease()
+        return observation, reward, terminated, truncated, info
+
+    async def answer(self, action: Turn) -> StepResult:
+        """What follows a turn without tool calls: often the reward, and the end.
+
+        Raises:
+            NotImplementedError: the subclass did not write it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must write answer(self, action: agar.Turn)")
+
+    async def arelease(self) -> None:
+        """Close the episode's sandbox. Idempotent."""
+        if self._sb is not None:
+            await self._sb.close()
+
+    async def _call_all(self, calls: tuple[ToolCall, ...]) -> list[Message]:
+        if len(calls) == 1:
+            return [await self._call(calls[0])]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._call(call)) for call in calls]
+        except BaseExceptionGroup as errors:  # the group cancelled the others: one failure stands for the turn
+            raise errors.exceptions[0] from errors
+        return [task.result() for task in tasks]
+
+    async def _call(self, call: ToolCall) -> Message:
+        known = self._tools.get(call.name)
+        try:
+            if known is None:
+                raise ToolError(f"no tool {call.name!r}; there are: {', '.join(self._tools) or 'none'}")
+            text = await known.call(self, call.arguments, timeout_s=self.tool_timeout_s)
+        except ToolError as error:
+            text = f"error: {error}"
+        return Message(role="tool", content=text, tool_call_id=call.id)
+
+
+def _spec_from(value: "SandboxSpec | Mapping[str, Any]") -> "SandboxSpec":
+    from agar.sandbox.config import SandboxSpec
+
+    return SandboxSpec.model_validate(value) if isinstance(value, Mapping) else value
