@@ -1,0 +1,185 @@
+"""Traces to training rows. Every sampled token is trained exactly once or excluded with a reason from a closed list."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from agar.ledger.canonical import message_key
+from agar.ledger.config import RecordPolicy
+from agar.ledger.node import Node
+from agar.ledger.trace import Trace
+from agar.types import Bools, Finish, Floats, Ids, Sample, Source
+
+
+class Exclusion(StrEnum):
+    """Why a sampled token is not trained."""
+
+    ABANDONED_RETRY = "abandoned_retry"
+    """The caller asked again and never built upon this reply."""
+    FROZEN_ROLE = "frozen_role"
+    """The role's policy is not trained."""
+    TRUNCATED_POLICY = "truncated_policy"
+    """The reply was cut by its length and the record policy excludes those."""
+    ABORTED = "aborted"
+    """The engine gave the reply up."""
+    INFRA_FAILURE = "infra_failure"
+    """The episode's outcome is outside the statistics (engine, sandbox or environment failed, or it was cancelled)."""
+    QUARANTINED = "quarantined"
+    """Model calls were under way when the session was sealed."""
+    STALE_WEIGHTS = "stale_weights"
+    """Sampled by a policy version beyond the staleness bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excluded:
+    """A run of sampled tokens of one node that is not trained: tokens `start` up to `stop` of its reply."""
+
+    node: int
+    start: int
+    stop: int
+    reason: Exclusion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Emission:
+    """What a trace gives: training rows, and the sampled tokens that are in none of them."""
+
+    samples: tuple[Sample, ...]
+    excluded: tuple[Excluded, ...]
+
+
+def emit(trace: Trace, policy: RecordPolicy | None = None, *, version: int | None = None) -> list[Sample]:
+    """The training rows of a trace; see `emission`."""
+    return list(emission(trace, policy, version=version).samples)
+
+
+def emission(trace: Trace, policy: RecordPolicy | None = None, *, version: int | None = None) -> Emission:
+    """The training rows of a trace and what was left out.
+
+    One sample per leaf of the forest that has anything to train, in commit order of the leaves. A reply shared by
+    several leaves is trained in the first of them and is context in the others. A sample's `weight` is its share of
+    the trajectory's trained tokens. `meta["spans"]` lists (node, position, length) of every reply in the row.
+
+    Args:
+        trace: a sealed trace.
+        policy: what is kept out of training; the default policy if None.
+        version: the policy version about to be trained, for `policy.max_staleness`; None skips that rule.
+    """
+    keep, excluded = _keep(trace, policy or RecordPolicy(), version)
+    trained: set[int] = set()
+    rows: list[tuple[list[Node], Mapping[int, Bools], int]] = []
+    for leaf in trace.leaves:
+        path = trace.path(leaf)
+        masks = {node.id: keep[node.id] for node in path if node.id not in trained}
+        count = sum(int(mask.sum()) for mask in masks.values())
+        if count:
+            trained.update(node.id for node in path)
+            rows.append((path, masks, count))
+    total = sum(count for _, _, count in rows)
+    samples = tuple(_sample(trace, path, masks, weight=count / total) for path, masks, count in rows)
+    return Emission(samples=samples, excluded=tuple(excluded))
+
+
+def _keep(trace: Trace, policy: RecordPolicy, version: int | None) -> tuple[dict[int, Bools], list[Excluded]]:
+    """Per node, which of its tokens are trained; and the runs that are not."""
+    whole = _whole_trace(trace)
+    abandoned = _abandoned(trace) if policy.abandoned == "exclude" else set()
+    keep: dict[int, Bools] = {}
+    excluded: list[Excluded] = []
+    for node in trace.nodes:
+        n = len(node.sampled)
+        reason = whole or _whole_node(node, policy, abandoned)
+        keep[node.id] = np.full(n, reason is None, dtype=np.bool_)
+        if reason is not None:
+            if n:
+                excluded.append(Excluded(node=node.id, start=0, stop=n, reason=reason))
+        elif version is not None and policy.max_staleness is not None:
+            stale = node.sampled.policy_versions < version - policy.max_staleness
+            keep[node.id] &= ~stale
+            excluded += [
+                Excluded(node=node.id, start=start, stop=stop, reason=Exclusion.STALE_WEIGHTS)
+                for start, stop in _runs(stale)
+            ]
+    return keep, excluded
+
+
+def _whole_trace(trace: Trace) -> Exclusion | None:
+    if not trace.trainable:
+        return Exclusion.FROZEN_ROLE
+    if not trace.outcome.trainable:
+        return Exclusion.INFRA_FAILURE
+    return Exclusion.QUARANTINED if trace.open_calls else None
+
+
+def _whole_node(node: Node, policy: RecordPolicy, abandoned: set[int]) -> Exclusion | None:
+    if node.sampled.finish is Finish.ABORT:
+        return Exclusion.ABORTED
+    if node.id in abandoned:
+        return Exclusion.ABANDONED_RETRY
+    if policy.truncated == "exclude" and node.sampled.finish is Finish.LENGTH:
+        return Exclusion.TRUNCATED_POLICY
+    return None
+
+
+def _abandoned(trace: Trace) -> set[int]:
+    """Leaves whose very question was asked again later, at the same place."""
+    parents = {node.parent for node in trace.nodes}
+    newest: dict[object, int] = {}
+    found: set[int] = set()
+    for node in reversed(trace.nodes):
+        question = (node.parent, node.tools and repr(node.tools), tuple(message_key(m) for m in node.messages))
+        if question in newest and node.id not in parents:
+            found.add(node.id)
+        newest.setdefault(question, node.id)
+    return found
+
+
+def _runs(flags: Bools) -> list[tuple[int, int]]:
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
+    return [(int(start), int(stop)) for start, stop in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def _sample(trace: Trace, path: list[Node], masks: Mapping[int, Bools], *, weight: float) -> Sample:
+    length = sum(len(node.delta) + len(node.sampled) for node in path)
+    token_ids: Ids = np.empty(length, dtype=np.int32)
+    loss_mask: Bools = np.zeros(length, dtype=np.bool_)
+    source: npt.NDArray[np.uint8] = np.full(length, Source.CONTEXT, dtype=np.uint8)
+    logprobs: Floats = np.zeros(length, dtype=np.float32)
+    versions: Ids = np.full(length, -1, dtype=np.int32)
+    rewards: Floats = np.zeros(length, dtype=np.float32)
+    spans: list[list[int]] = []
+    position = 0
+    for node in path:
+        token_ids[position : position + len(node.delta)] = node.delta
+        position += len(node.delta)
+        span = slice(position, position + len(node.sampled))
+        token_ids[span] = node.sampled.token_ids
+        spans.append([node.id, position, len(node.sampled)])
+        position = span.stop
+        mask = masks.get(node.id)
+        if mask is None or not mask.any():
+            continue
+        loss_mask[span] = mask
+        source[span] = np.where(mask, np.uint8(Source.SAMPLED), np.uint8(Source.CONTEXT))
+        logprobs[span] = np.where(mask, node.sampled.logprobs, np.float32(0))
+        versions[span] = np.where(mask, node.sampled.policy_versions, np.int32(-1))
+        rewards[span.start + int(np.flatnonzero(mask)[-1])] = trace.turn_rewards.get(node.id, 0.0)
+    return Sample(
+        policy=trace.policy,
+        group=trace.group,
+        role=trace.role,
+        trajectory=trace.trajectory,
+        token_ids=token_ids,
+        loss_mask=loss_mask,
+        source=source,
+        logprobs=logprobs,
+        policy_versions=versions,
+        rewards=rewards,
+        reward=trace.reward.total,
+        weight=weight,
+        outcome=trace.outcome,
+        meta={"spans": spans},
+    )

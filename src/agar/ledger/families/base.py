@@ -1,0 +1,64 @@
+"""What a chat-template family does: messages to ids, new messages to bridge ids, sampled ids to a turn."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from agar.types import Bools, Finish, Ids, Message, ToolSpec, Turn
+
+
+class Family(Protocol):
+    """One chat-template family over one tokenizer.
+
+    A family never sees sampled ids except to read them: `render` writes a first prompt, `bridge` only what follows
+    the ids that the ledger already holds, `parse` reads a reply from its ids.
+    """
+
+    @property
+    def name(self) -> str:
+        """Its registered name, for instance `chatml`."""
+        ...
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """Ids that end a reply."""
+        ...
+
+    def render(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Ids:
+        """The whole prompt, generation prompt included. int32 [n].
+
+        Raises:
+            LedgerError: a message cannot be rendered (for instance an image in a text-only family).
+        """
+        ...
+
+    def bridge(self, previous_ids: Ids, finish: Finish, new_messages: Sequence[Message]) -> Ids | None:
+        """The ids that follow `previous_ids` (a prompt and its reply): turn closer, new messages, generation prompt.
+
+        Args:
+            previous_ids: int32 [n], prompt and reply as the engine saw and sampled them.
+            finish: why the reply ended; a reply without its stop token gets a closer, which is never trained.
+            new_messages: what came since.
+
+        Returns:
+            int32 [m], or None where this family cannot extend the ids (the call then starts a new root).
+
+        Raises:
+            LedgerError: a message cannot be rendered.
+        """
+        ...
+
+    def parse(self, ids: Ids) -> Turn:
+        """Read a reply. Control tokens are located as ids, before anything is decoded.
+
+        Never raises on what a model wrote: what cannot be read stays in `text` and `parse_error` says why.
+        """
+        ...
+
+    def transcript(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> tuple[Ids, Bools]:
+        """A finished conversation for supervised fine-tuning.
+
+        Returns:
+            ids int32 [n], and bool [n]: True on every token an assistant would have had to sample (stop token
+            included).
+        """
+        ...

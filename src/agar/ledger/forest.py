@@ -1,0 +1,322 @@
+"""The record of a session as it grows: paths of model calls, found again by the history that a caller sends.
+
+`plan` answers what the next prompt is: the stored ids of the longest recorded path that the request continues, and
+the bridge ids of its new messages only. `commit` appends what the engine sampled on exactly that prompt. Nothing in
+here tokenises a reply.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from agar.errors import LedgerError
+from agar.ledger.canonical import Key, message_key, spell, steps, strict_key, tools_key
+from agar.ledger.config import RecordPolicy
+from agar.ledger.families.base import Family
+from agar.ledger.node import Difference, Divergence, Edge, Node
+from agar.ledger.trace import digest
+from agar.types import Ids, Message, Sampled, Sampling, ToolSpec, Turn
+
+_SHOWN_CHARACTERS = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Plan:
+    """What a request means for the record; nothing is recorded yet.
+
+    Attributes:
+        parent: the node it continues, or None for a new root.
+        edge: why it hangs there.
+        messages: the messages after the parent's reply.
+        tools: the tools, for a root.
+        delta: int32 [m], the ids after the parent's reply.
+        prompt: int32 [n], what the engine must be given.
+        differences: noticed between the history sent and the history kept.
+    """
+
+    parent: int | None
+    edge: Edge
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...]
+    delta: Ids
+    prompt: Ids
+    differences: tuple[Difference, ...]
+    state: int
+    keys: tuple[Key, ...]
+
+
+class Forest:
+    """One session's model calls. Not thread-safe: it belongs to one event loop.
+
+    Args:
+        family: renders and bridges.
+        policy: what counts as the same history.
+
+    Attributes:
+        nodes: committed calls; a node's id is its index.
+        differences: noticed differences, each once.
+    """
+
+    def __init__(self, family: Family, policy: RecordPolicy | None = None) -> None:
+        self._family = family
+        self._policy = policy or RecordPolicy()
+        self._strict = self._policy.match == "strict"
+        self.nodes: list[Node] = []
+        self.differences: list[Difference] = []
+        self._seen: set[tuple[Divergence, int | None, str]] = set()
+        self._next: dict[tuple[int, Key], int] = {}  # the trie of canonical paths: (state, step) -> state
+        self._at: dict[int, list[int]] = {}  # trie state -> nodes whose reply ends there
+        self._state: list[int] = []  # node -> its trie state
+        self._children: list[int] = []  # node -> number of children
+        self._contexts: dict[int, Ids] = {}  # leaf -> prompt and reply
+
+    def plan(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, respelled: frozenset[int] = frozenset()
+    ) -> Plan:
+        """Find the longest recorded path that the request continues, and render what is new.
+
+        Args:
+            messages: the whole conversation as the caller sent it.
+            tools: the tools it offers.
+            respelled: indexes of messages whose tool arguments were not spelt as `canonical.spell` does.
+
+        Raises:
+            LedgerError: there is no message, one cannot be rendered, or the history differs and the policy says
+                `on_divergence = "error"`.
+        """
+        if not messages:
+            raise LedgerError("a model call needs at least one message")
+        sent = tuple(messages)
+        start = self._next.get((0, tools_key(tools)), -1)
+        state, walked, ends = start, 0, []
+        path = list(steps(sent, strict=self._strict))
+        for depth, (key, consumed) in enumerate(path):
+            state = self._next.get((state, key), -1)
+            if state < 0:
+                break
+            walked = consumed
+            if state in self._at:
+                ends.append((state, depth + 1, consumed))
+        for state, depth, consumed in reversed(ends):
+            match = self._choose(state, sent[:consumed], respelled)
+            if match is None:
+                continue
+            plan = self._extend(match, sent, consumed, tuple(key for key, _ in path[depth:]))
+            if plan is not None:
+                return plan
+            return self._root(sent, tuple(tools), path, Edge.UNBRIDGED, match[1])
+        edge = Edge.FIRST if not self.nodes else Edge.REWRITTEN if walked else Edge.UNRELATED
+        return self._root(sent, tuple(tools), path, edge, ())
+
+    def commit(
+        self,
+        plan: Plan,
+        sampled: Sampled,
+        turn: Turn,
+        *,
+        sampling: Sampling,
+        requested: Mapping[str, Any] | None = None,
+    ) -> Node:
+        """Record what the engine sampled on `plan.prompt`.
+
+        Args:
+            plan: from `plan`; other commits may have happened since.
+            sampled: the engine's reply.
+            turn: the reply as the caller gets it.
+            sampling: how it was sampled.
+            requested: what the caller asked for and did not get.
+        """
+        node = Node(
+            id=len(self.nodes),
+            parent=plan.parent,
+            edge=self._edge_now(plan),
+            messages=plan.messages,
+            tools=plan.tools,
+            delta=plan.delta,
+            prompt_digest=digest(plan.prompt),
+            sampled=sampled,
+            turn=turn,
+            sampling=sampling,
+            requested=requested or {},
+        )
+        state = plan.state
+        if plan.parent is None:
+            state = self._step(0, tools_key(plan.tools))
+        for key in plan.keys:
+            state = self._step(state, key)
+        state = self._step(state, strict_key(turn.message()) if self._strict else message_key(turn.message()))
+        self.nodes.append(node)
+        self._at.setdefault(state, []).append(node.id)
+        self._state.append(state)
+        self._children.append(0)
+        if plan.parent is not None:
+            self._children[plan.parent] += 1
+            self._contexts.pop(plan.parent, None)
+        self._contexts[node.id] = np.concatenate([plan.prompt, sampled.token_ids])
+        self._note(plan.differences)
+        return node
+
+    def has_children(self, node: int) -> bool:
+        """Whether a call was built upon this reply."""
+        return self._children[node] > 0
+
+    def context(self, node: int) -> Ids:
+        """Prompt and reply of a node. int32 [n]."""
+        known = self._contexts.get(node)
+        if known is not None:
+            return known
+        pieces: list[Ids] = []
+        at: int | None = node
+        while at is not None:
+            pieces += [self.nodes[at].sampled.token_ids, self.nodes[at].delta]
+            at = self.nodes[at].parent
+        return np.concatenate(pieces[::-1])
+
+    def _extend(
+        self,
+        match: tuple[Node, tuple[Difference, ...]],
+        sent: tuple[Message, ...],
+        consumed: int,
+        keys: tuple[Key, ...],
+    ) -> Plan | None:
+        parent, differences = match
+        new = sent[consumed:]
+        before = self.context(parent.id)
+        delta = self._family.bridge(before, parent.sampled.finish, new)
+        if delta is None:
+            return None
+        foreign = _foreign(new, consumed, parent.id)
+        return Plan(
+            parent=parent.id,
+            edge=Edge.BRANCH if self._children[parent.id] else Edge.EXTEND,
+            messages=new,
+            tools=(),
+            delta=delta,
+            prompt=np.concatenate([before, delta]),
+            differences=differences + foreign,
+            state=self._state[parent.id],
+            keys=keys,
+        )
+
+    def _root(
+        self,
+        sent: tuple[Message, ...],
+        tools: tuple[ToolSpec, ...],
+        path: list[tuple[Key, int]],
+        edge: Edge,
+        differences: tuple[Difference, ...],
+    ) -> Plan:
+        prompt = self._family.render(sent, tools)
+        return Plan(
+            parent=None,
+            edge=edge,
+            messages=sent,
+            tools=tools,
+            delta=prompt,
+            prompt=prompt,
+            differences=differences + _foreign(sent, 0, None),
+            state=0,
+            keys=tuple(key for key, _ in path),
+        )
+
+    def _choose(
+        self, state: int, sent: tuple[Message, ...], respelled: frozenset[int]
+    ) -> tuple[Node, tuple[Difference, ...]] | None:
+        """Of the nodes at a trie state, the one that differs least from what was sent; the newest of equals."""
+        best: tuple[Node, tuple[Difference, ...]] | None = None
+        for id in reversed(self._at[state]):
+            found = self._compare(self.nodes[id], sent, respelled)
+            if found is None or (best is not None and len(found) >= len(best[1])):
+                continue
+            best = (self.nodes[id], found)
+            if not found:
+                break
+        if best is None or not best[1]:
+            return best
+        if self._policy.on_divergence == "error":
+            raise LedgerError(
+                f"the history sent differs from the record ({best[1][0].kind.value}, message {best[1][0].message}): "
+                "send it back unchanged, or set on_divergence to record or fork"
+            )
+        if self._strict or self._policy.on_divergence == "fork" or self._policy.history == "as_sent":
+            return None
+        return best
+
+    def _compare(
+        self, node: Node, sent: tuple[Message, ...], respelled: frozenset[int]
+    ) -> tuple[Difference, ...] | None:
+        """How the sent history differs from the path to `node`; None where its reasoning was changed."""
+        found: list[Difference] = []
+        end = len(sent)
+        at: Node | None = node
+        while at is not None:
+            reply = sent[end - 1]
+            kept = at.turn.message()
+            if reply != kept or reply.tool_calls:
+                if reply.reasoning is not None and (reply.reasoning or "").strip() != (kept.reasoning or "").strip():
+                    return None
+                found += _reply_differences(at.id, end - 1, kept, reply, respelled=end - 1 in respelled)
+            start = end - 1 - len(at.messages)
+            if sent[start : end - 1] != at.messages:
+                found += _message_differences(at, start, sent[start : end - 1])
+            end = start
+            at = None if at.parent is None else self.nodes[at.parent]
+        return tuple(reversed(found))
+
+    def _edge_now(self, plan: Plan) -> Edge:
+        if plan.edge is Edge.EXTEND and plan.parent is not None and self._children[plan.parent]:
+            return Edge.BRANCH
+        return Edge.UNRELATED if plan.edge is Edge.FIRST and self.nodes else plan.edge
+
+    def _step(self, state: int, key: Key) -> int:
+        return self._next.setdefault((state, key), len(self._next) + 1)
+
+    def _note(self, differences: Sequence[Difference]) -> None:
+        for difference in differences:
+            mark = (difference.kind, difference.node, difference.sent)
+            if mark not in self._seen:
+                self._seen.add(mark)
+                self.differences.append(difference)
+
+
+def _reply_differences(node: int, index: int, kept: Message, sent: Message, *, respelled: bool) -> list[Difference]:
+    found: list[tuple[Divergence, str, str]] = []
+    if kept.reasoning and sent.reasoning is None:
+        found.append((Divergence.REASONING_DROPPED, kept.reasoning, ""))
+    if kept.text != sent.text:
+        found.append((Divergence.WHITESPACE, repr(kept.text[-20:]), repr(sent.text[-20:])))
+    ours = [spell(call.arguments) for call in kept.tool_calls]
+    theirs = [spell(call.arguments) for call in sent.tool_calls]
+    if respelled or ours != theirs:
+        found.append((Divergence.ARGUMENTS_RESPELLED, " ".join(ours), " ".join(theirs)))
+    if [call.id for call in kept.tool_calls] != [call.id for call in sent.tool_calls]:
+        before, after = (" ".join(call.id for call in message.tool_calls) for message in (kept, sent))
+        found.append((Divergence.CALL_IDS, before, after))
+    return [_difference(kind, node, index, before, after) for kind, before, after in found]
+
+
+def _message_differences(node: Node, start: int, sent: tuple[Message, ...]) -> list[Difference]:
+    found: list[Difference] = []
+    for offset, (before, after) in enumerate(zip(node.messages, sent, strict=True)):
+        if before == after:
+            continue
+        reordered = before.role == "tool" and message_key(before) != message_key(after)
+        if before.text == after.text and not reordered and before.role != "assistant":
+            continue  # a string that came back as a list of text parts
+        kind = Divergence.RESULT_ORDER if reordered else Divergence.WHITESPACE
+        found.append(_difference(kind, node.id, start + offset, before.text, after.text))
+    return found
+
+
+def _foreign(messages: Sequence[Message], start: int, node: int | None) -> tuple[Difference, ...]:
+    return tuple(
+        _difference(Divergence.FOREIGN_REPLY, node, start + offset, "", message.text)
+        for offset, message in enumerate(messages)
+        if message.role == "assistant"
+    )
+
+
+def _difference(kind: Divergence, node: int | None, index: int, kept: str, sent: str) -> Difference:
+    return Difference(kind=kind, node=node, message=index, kept=kept[:_SHOWN_CHARACTERS], sent=sent[:_SHOWN_CHARACTERS])

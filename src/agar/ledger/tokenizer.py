@@ -1,0 +1,98 @@
+"""The tokenizer as the ledger needs it: text is never read as a control token unless the caller says so."""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import tokenizers
+
+from agar.errors import ConfigError, LedgerError
+from agar.types import Ids
+
+_CACHED_TEXTS = 512
+
+
+class Tokenizer:
+    """A `tokenizer.json` without transformers.
+
+    Two encoders share one vocabulary: the one for text knows no added tokens, so that `<|im_end|>` inside a web page
+    or a tool's output is ordinary characters and can never act as a control token.
+
+    Attributes:
+        added: added tokens (control tokens, tool and reasoning marks) by their text.
+    """
+
+    __slots__ = ("_cached", "_control", "_text", "_whole", "added", "vocabulary_size")
+
+    def __init__(self, definition: str) -> None:
+        """Build both encoders.
+
+        Args:
+            definition: the text of a `tokenizer.json`.
+
+        Raises:
+            ConfigError: it is not a tokenizer definition.
+        """
+        try:
+            spec = json.loads(definition)
+            self._whole = tokenizers.Tokenizer.from_str(definition)
+            self._text = tokenizers.Tokenizer.from_str(json.dumps({**spec, "added_tokens": [], "post_processor": None}))
+        except Exception as error:  # tokenizers raises bare Exception
+            raise ConfigError(f"not a tokenizer definition ({error}): expected the text of a tokenizer.json") from error
+        for encoder in (self._whole, self._text):
+            encoder.no_truncation()
+            encoder.no_padding()
+        self.added: Mapping[str, int] = {t["content"]: int(t["id"]) for t in spec.get("added_tokens", [])}
+        self._control = frozenset(self.added.values())
+        self.vocabulary_size: int = self._whole.get_vocab_size(with_added_tokens=True)
+        self._cached = lru_cache(_CACHED_TEXTS)(self._encode_text)
+
+    @classmethod
+    def load(cls, directory: str | Path) -> "Tokenizer":
+        """Read `tokenizer.json` from a model directory.
+
+        Raises:
+            ConfigError: there is none, or it cannot be read.
+        """
+        path = Path(directory) / "tokenizer.json"
+        if not path.is_file():
+            raise ConfigError(f"no tokenizer.json in {directory}: point model at a Hugging Face directory with one")
+        return cls(path.read_text("utf-8"))
+
+    def encode(self, text: str, *, special: bool = False) -> Ids:
+        """Encode text; added tokens are ordinary characters unless `special`.
+
+        Returns:
+            int32 [n]; read-only where it comes from the cache of recent texts.
+
+        Raises:
+            LedgerError: the text gave a control token although they are disabled, or is not valid Unicode.
+        """
+        if special:
+            return np.asarray(self._whole.encode(text, add_special_tokens=False).ids, dtype=np.int32)
+        return np.asarray(self._cached(text), dtype=np.int32)
+
+    def ids_of(self, text: str) -> tuple[int, ...]:
+        """`encode(text)` as a tuple, from the cache of recent texts."""
+        return self._cached(text)
+
+    def decode(self, ids: Sequence[int] | Ids) -> str:
+        """The text of the ids, control tokens included as their text."""
+        values = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+        return str(self._whole.decode(values, skip_special_tokens=False))
+
+    def _encode_text(self, text: str) -> tuple[int, ...]:
+        try:
+            ids = tuple(self._text.encode(text, add_special_tokens=False).ids)
+        except (UnicodeError, TypeError) as error:
+            raise LedgerError(
+                f"text of {len(text)} characters cannot be encoded ({error}): send valid Unicode"
+            ) from error
+        if not self._control.isdisjoint(ids):
+            raise LedgerError(
+                "text was encoded to a control token although they are disabled: the tokenizer's own model holds it "
+                "as an ordinary merge; give it another pre-tokenizer"
+            )
+        return ids

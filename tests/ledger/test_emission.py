@@ -1,0 +1,164 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from agar.ledger.config import RecordPolicy
+from agar.ledger.emission import Exclusion, emission, emit
+from agar.ledger.forest import Forest
+from agar.ledger.toy import hash_logprobs
+from agar.ledger.trace import Trace
+from agar.types import Finish, GroupId, Message, Outcome, Reward, Sampled, Sampling, Source, TaskRow
+
+ASK = Message(role="user", content="Start.")
+MORE = Message(role="user", content="Go on.")
+
+
+class Recording:
+    """A forest and a shorthand for calls; replies are single made-up ids and a stop."""
+
+    def __init__(self, family):
+        self.family, self.forest = family, Forest(family)
+
+    def call(self, *history, reply=(60, 61), finish=Finish.STOP, version=0):
+        plan = self.forest.plan(history)
+        ids = np.array([*reply, self.family.stop_ids[0]] if finish is Finish.STOP else reply, np.int32)
+        sampled = Sampled.restore(
+            token_ids=ids,
+            logprobs=hash_logprobs(plan.prompt, ids),
+            policy_versions=np.full(len(ids), version) if np.isscalar(version) else np.array(version),
+            finish=finish,
+        )
+        node = self.forest.commit(plan, sampled, self.family.parse(ids), sampling=Sampling())
+        return node.turn.message()
+
+    def trace(self, **fields):
+        return Trace(
+            **(
+                {
+                    "trajectory": "t0",
+                    "group": GroupId(task="k", ordinal=0),
+                    "role": "agent",
+                    "policy": "main",
+                    "task": TaskRow(key="k"),
+                    "nodes": tuple(self.forest.nodes),
+                    "divergences": tuple(self.forest.differences),
+                    "reward": Reward(total=1.0),
+                    "outcome": Outcome.COMPLETED,
+                }
+                | fields
+            )
+        )
+
+
+@pytest.fixture
+def recording(family):
+    return Recording(family)
+
+
+def test_a_conversation_gives_one_row_laid_out_by_hand(recording, family):
+    first = recording.call(ASK)
+    recording.call(ASK, first, MORE, reply=(70,))
+    trace = recording.trace(turn_rewards={0: 0.25, 1: 0.5})
+    (row,) = emit(trace)
+    stop = family.stop_ids[0]
+    prompt, bridge = trace.nodes[0].delta.tolist(), trace.nodes[1].delta.tolist()
+    assert row.token_ids.tolist() == [*prompt, 60, 61, stop, *bridge, 70, stop]
+    assert row.loss_mask.tolist() == [False] * len(prompt) + [True] * 3 + [False] * len(bridge) + [True] * 2
+    assert (row.source[row.loss_mask] == Source.SAMPLED).all()
+    assert row.logprobs[len(prompt) : len(prompt) + 3].tolist() == trace.nodes[0].sampled.logprobs.tolist()
+    assert row.rewards.nonzero()[0].tolist() == [len(prompt) + 2, len(row.token_ids) - 1]
+    assert row.rewards.sum() == 0.75
+    assert (row.weight, row.reward, row.outcome) == (1.0, 1.0, Outcome.COMPLETED)
+    assert emission(trace).excluded == ()
+
+
+def test_a_fork_trains_the_shared_reply_once_and_weights_add_to_one(recording):
+    first = recording.call(ASK)
+    recording.call(ASK, first, MORE, reply=(70,))
+    recording.call(ASK, first, ASK, reply=(71, 72, 73))
+    left, right = emit(recording.trace())
+    assert (int(left.loss_mask.sum()), int(right.loss_mask.sum())) == (3 + 2, 4)
+    assert left.weight == pytest.approx(5 / 9)
+    assert left.weight + right.weight == pytest.approx(1.0)
+
+
+def test_sub_agents_give_a_row_each(recording):
+    for name in ("left", "right"):
+        recording.call(Message(role="user", content=name))
+    assert len(emit(recording.trace())) == 2
+
+
+def test_a_question_asked_again_abandons_the_first_reply(recording):
+    recording.call(ASK, reply=(60,))
+    used = recording.call(ASK, reply=(61,))
+    recording.call(ASK, used, MORE, reply=(62,))
+    trace = recording.trace()
+    (row,) = emit(trace)
+    assert 60 not in row.token_ids
+    (left_out,) = emission(trace).excluded
+    assert (left_out.node, left_out.reason) == (0, Exclusion.ABANDONED_RETRY)
+    assert len(emit(trace, RecordPolicy(abandoned="train"))) == 2
+
+
+def test_a_question_asked_again_after_its_reply_was_used_is_a_fork(recording):
+    used = recording.call(ASK, reply=(60,))
+    recording.call(ASK, used, MORE)
+    recording.call(ASK, reply=(61,))
+    assert emission(recording.trace()).excluded == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"outcome": Outcome.INFRA_ERROR}, Exclusion.INFRA_FAILURE),
+        ({"outcome": Outcome.CANCELLED}, Exclusion.INFRA_FAILURE),
+        ({"trainable": False}, Exclusion.FROZEN_ROLE),
+        ({"open_calls": 1}, Exclusion.QUARANTINED),
+    ],
+)
+def test_a_whole_trace_is_left_out_with_its_reason(recording, fields, reason):
+    recording.call(ASK)
+    result = emission(recording.trace(**fields))
+    assert result.samples == ()
+    assert [(e.stop - e.start, e.reason) for e in result.excluded] == [(3, reason)]
+
+
+def test_truncated_replies_are_trained_unless_the_policy_excludes_them(recording):
+    cut = recording.call(ASK, finish=Finish.LENGTH)
+    recording.call(ASK, cut, MORE)
+    trace = recording.trace()
+    (row,) = emit(trace)
+    assert int(row.loss_mask.sum()) == 2 + 3  # the closer between them is not trained
+    excluded = emission(trace, RecordPolicy(truncated="exclude"))
+    assert int(excluded.samples[0].loss_mask.sum()) == 3
+    assert [e.reason for e in excluded.excluded] == [Exclusion.TRUNCATED_POLICY]
+
+
+def test_an_aborted_reply_is_never_trained(recording):
+    recording.call(ASK, finish=Finish.ABORT)
+    assert [e.reason for e in emission(recording.trace()).excluded] == [Exclusion.ABORTED]
+
+
+def test_staleness_is_judged_per_token(recording):
+    recording.call(ASK, version=[3, 4, 5])
+    result = emission(recording.trace(), RecordPolicy(max_staleness=1), version=5)
+    (row,) = result.samples
+    assert row.policy_versions[row.loss_mask].tolist() == [4, 5]
+    assert row.oldest_version == 4
+    assert [(e.start, e.stop, e.reason) for e in result.excluded] == [(0, 1, Exclusion.STALE_WEIGHTS)]
+
+
+def test_a_trace_survives_dump_and_load_byte_for_byte(recording):
+    first = recording.call(ASK)
+    recording.call(ASK, first, MORE)
+    trace = recording.trace(turn_rewards={1: 0.1}, meta={"note": ["é", 1]}, reason="done")
+    trace = replace(trace, task=TaskRow(key="k", payload={"answer": 29, "deep": {"a": [1.5, None]}}))
+    line = trace.dump()
+    again = Trace.load(line)
+    assert again.dump() == line
+    assert b"\n" not in line
+    for before, after in zip(emit(trace), emit(again), strict=True):
+        for name in ("token_ids", "loss_mask", "source", "logprobs", "policy_versions", "rewards"):
+            assert getattr(before, name).tobytes() == getattr(after, name).tobytes()
+        assert (before.weight, before.meta, before.group) == (after.weight, after.meta, after.group)
