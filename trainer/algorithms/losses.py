@@ -51,7 +51,7 @@ def policy_loss(
         ShapeError: tensors of different lengths, or `kl_coef` / `entropy_coef` above 0 without what they need.
     """
     _check(inputs, logprobs_T, entropies_T, config)
-    logprobs = inputs.masked(logprobs_T.float())
+    logprobs = inputs.masked(_at_least_float32(logprobs_T))
     old = _old_logprobs(inputs, logprobs, config)
     ratio = safe_exp(log_ratio(inputs, logprobs, old, config, reduce=reduce))
     if config.surrogate == "cispo":
@@ -85,7 +85,7 @@ def policy_loss(
     if entropies_T is not None:
         sums["entropy_sum"] = inputs.masked(entropies_T.detach().float()).sum()
         if config.entropy_coef > 0:
-            entropy_loss = -config.entropy_coef * _weighted(inputs, entropies_T.float())
+            entropy_loss = -config.entropy_coef * _weighted(inputs, _at_least_float32(entropies_T))
             sums["entropy_loss"] = entropy_loss.detach()
             loss = loss + entropy_loss
     sums["loss"] = loss.detach()
@@ -109,7 +109,7 @@ def sft_loss(inputs: LossInputs, logprobs_T: Tensor, entropies_T: Tensor | None 
         ShapeError: tensors of different lengths.
     """
     _check(inputs, logprobs_T, entropies_T, None)
-    nll = -inputs.masked(logprobs_T.float())
+    nll = -inputs.masked(_at_least_float32(logprobs_T))
     loss = _weighted(inputs, nll)
     sums: Sums = {"loss": loss.detach(), "tokens": inputs.loss_mask.sum().float(), "nll_sum": nll.detach().sum()}
     if entropies_T is not None:
@@ -186,6 +186,10 @@ def mean_metrics(sums: Mapping[str, float]) -> Metrics:
         )
         for name, value in sums.items()
     }
+
+
+def _at_least_float32(values_T: Tensor) -> Tensor:
+    return values_T.to(torch.promote_types(values_T.dtype, torch.float32))
 
 
 def _weighted(inputs: LossInputs, losses_T: Tensor) -> Tensor:
