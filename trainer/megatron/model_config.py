@@ -1,0 +1,93 @@
+"""What a Hugging Face config.json says about the model."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agar.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """The shape of a dense decoder, read from a Hugging Face config.json.
+
+    Attributes:
+        model_type: Hugging Face's name of the family, which selects the mapping.
+        layers: transformer layers.
+        hidden: width of the residual stream.
+        heads: query heads.
+        kv_heads: key and value heads.
+        head_dim: width of one head.
+        ffn: width of the gated MLP.
+        vocab: rows of the embedding.
+        max_positions: longest sequence that the model was made for.
+        rope_theta: base of the rotary frequencies.
+        norm_eps: epsilon of the RMS norms.
+        tied: whether the output layer is the embedding.
+    """
+
+    model_type: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab: int
+    max_positions: int
+    rope_theta: float
+    norm_eps: float
+    tied: bool
+
+    def padded_vocab(self, tp_size: int) -> int:
+        """The vocabulary, rounded up so that every tensor parallel rank holds equally many rows."""
+        return -(-self.vocab // tp_size) * tp_size
+
+
+def read_model_config(directory: Path) -> ModelConfig:
+    """Read `directory/config.json`.
+
+    Raises:
+        ConfigError: there is no such file, or the model has a part that is not built here.
+    """
+    path = directory / "config.json"
+    try:
+        raw: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{path} cannot be read ({error}): point trainer.model at a Hugging Face directory"
+        ) from error
+    _refuse_unsupported(raw, path)
+    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    try:
+        return ModelConfig(
+            model_type=raw["model_type"],
+            layers=raw["num_hidden_layers"],
+            hidden=raw["hidden_size"],
+            heads=raw["num_attention_heads"],
+            kv_heads=raw.get("num_key_value_heads") or raw["num_attention_heads"],
+            head_dim=raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"],
+            ffn=raw["intermediate_size"],
+            vocab=raw["vocab_size"],
+            max_positions=raw.get("max_position_embeddings", 32768),
+            rope_theta=float(raw.get("rope_theta") or rope.get("rope_theta") or 10000.0),
+            norm_eps=raw.get("rms_norm_eps", 1e-6),
+            tied=bool(raw.get("tie_word_embeddings", False)),
+        )
+    except KeyError as error:
+        raise ConfigError(f"{path} lacks {error}: it is not the config of a causal language model") from error
+
+
+def _refuse_unsupported(raw: dict[str, Any], path: Path) -> None:
+    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    refused = {
+        "rotary scaling": kind != "default",
+        "attention biases": bool(raw.get("attention_bias")),
+        "sliding windows": bool(raw.get("use_sliding_window")),
+        "an activation other than silu": raw.get("hidden_act", "silu") != "silu",
+    }
+    for part, present in refused.items():
+        if present:
+            raise ConfigError(f"{path} asks for {part}, which this trainer does not build: choose another model")

@@ -1,0 +1,1 @@
+"""Publication: from the ranks' weights to a `WeightUpdate` that a receiver can take and prove."""

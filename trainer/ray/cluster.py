@@ -1,0 +1,95 @@
+"""The Ray cluster that the ranks run in."""
+
+import asyncio
+import logging
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from agar.errors import DeadlineError, MissingExtraError
+from agar.trainer.config import ParallelConfig, PlacementConfig
+
+logger = logging.getLogger(__name__)
+
+
+class RayCluster:
+    """Joins a cluster, or starts a small one on this machine that dies with this process.
+
+    A process has one connection to Ray. Whoever finds none makes it and closes it; everyone else borrows it, so
+    trainers of several policies must close in the reverse order of opening, as an `AsyncExitStack` does.
+    """
+
+    def __init__(self, placement: PlacementConfig, parallel: ParallelConfig) -> None:
+        self._placement = placement
+        self._parallel = parallel
+        self._owner: ThreadPoolExecutor | None = None
+
+    async def open(self) -> None:
+        """Connect.
+
+        Raises:
+            MissingExtraError: ray is not installed.
+        """
+        try:
+            import ray
+        except ImportError as error:
+            raise MissingExtraError("the trainer needs ray: pip install 'agar[trainer]'") from error
+        if ray.is_initialized():
+            return
+        # Ray's processes are told to die with the *thread* that started them, so it must outlive this call.
+        self._owner = ThreadPoolExecutor(1, "agar-ray")
+        await asyncio.get_running_loop().run_in_executor(self._owner, self._init, ray)
+
+    def _init(self, ray: Any) -> None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # Ray warns that it will stop hiding accelerators from actors that reserve none; ours ask for what they need.
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if self._placement.address is not None:
+            ray.init(address=self._placement.address, **quiet)
+            return
+        ranks = self._parallel.world_size
+        # Ranks of a local cluster may outnumber the cores; other trainers of this process need room as well.
+        cpus = max(os.cpu_count() or 1, int(ranks * self._placement.cpus_per_rank + 0.999)) + ranks
+        ray.init(
+            num_cpus=cpus,
+            include_dashboard=False,
+            object_store_memory=self._placement.object_store_mib * 2**20,
+            _node_ip_address="127.0.0.1",
+            **quiet,
+        )
+
+    async def place(self, deadline_s: float) -> Any:
+        """Reserve one bundle per rank.
+
+        Returns:
+            The placement group.
+
+        Raises:
+            DeadlineError: the cluster does not have what the ranks reserve.
+        """
+        from ray.util.placement_group import placement_group, remove_placement_group
+
+        bundle = {"CPU": self._placement.cpus_per_rank}
+        if self._placement.gpus_per_rank:
+            bundle["GPU"] = self._placement.gpus_per_rank
+        group = placement_group([dict(bundle) for _ in range(self._parallel.world_size)], self._placement.strategy)
+        try:
+            async with asyncio.timeout(deadline_s):
+                await group.ready()
+        except TimeoutError:
+            remove_placement_group(group)
+            raise DeadlineError(
+                f"the cluster did not offer {self._parallel.world_size} x {bundle} in {deadline_s:.0f} s: "
+                "add nodes, or lower trainer.parallel or trainer.placement"
+            ) from None
+        return group
+
+    async def close(self) -> None:
+        """Disconnect, if this object connected; safe to call twice."""
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            import ray
+
+            await asyncio.get_running_loop().run_in_executor(owner, ray.shutdown)
+            owner.shutdown(wait=False)
