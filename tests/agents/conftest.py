@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agar.errors import SandboxError
-from agar.sandbox.base import ExecResult, Transfer
+from agar.sandbox.base import ExecResult
 
 
 class MemorySandbox:
@@ -37,12 +37,10 @@ class MemorySandbox:
         self.files[path] = data.encode() if isinstance(data, str) else data
 
     async def put(self, source: Path, target: str):
-        self.files[target] = source.read_bytes()
-        return Transfer(files=1)
+        raise NotImplementedError
 
     async def get(self, source: str, target: Path):
-        target.write_bytes(self.files[source])
-        return Transfer(files=1)
+        raise NotImplementedError
 
     async def close(self):
         self.closed = True
@@ -56,6 +54,6 @@ class MemorySandbox:
         await self.close()
 
 
-@pytest.fixture()
+@pytest.fixture
 def memory_sandbox():
     return MemorySandbox

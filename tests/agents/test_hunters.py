@@ -14,7 +14,7 @@ from agar.errors import ConfigError
 from agar.types import Outcome
 
 
-@pytest.fixture()
+@pytest.fixture
 def play(memory_sandbox):
     """Play a policy over some held-out tasks."""
 

@@ -12,7 +12,7 @@ from agar.errors import ConfigError
 from agar.types import ToolCall, Turn
 
 
-@pytest.fixture()
+@pytest.fixture
 def hunt(memory_sandbox):
     class MemoryHunt(Hunt):
         def make_sandbox(self):
