@@ -1,0 +1,251 @@
+"""RouterClient: the `Engine` protocol over SGLang's `/generate`, with deadlines, counted retries and version checks."""
+
+import asyncio
+import json
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Self
+
+import aiohttp
+import numpy as np
+
+from agar.errors import DeadlineError, EngineAborted, EngineError
+from agar.rollout.engines.gate import Gate
+from agar.types import Finish, Ids, Metrics, Sampled, Sampling
+
+logger = logging.getLogger(__name__)
+
+ROUTING_KEY_HEADER = "X-SMG-Routing-Key"
+_UNAVAILABLE = {502, 503, 504}  # nobody there to answer: the router has no worker, or lost it; worth waiting for
+_BACKOFF_S = (0.05, 2.0)
+
+
+class RouterClient:
+    """Samples tokens through a router, or straight from one engine.
+
+    A call that a publish interrupts goes on under the new weights, and its pieces are joined: versions are per token.
+    A reply sampled on another version than the one served when the call went out is thrown away and counted.
+
+    Args:
+        url: base URL of the router or the engine.
+        gate: holds calls back while weights change; a gate of its own where None.
+        vocab_size: ids must lie below it; checked here because an id outside the vocabulary kills an SGLang server
+            (0.5.23: IndexError in the scheduler on CPU, a device assert on GPU). None checks only for negatives.
+        call_timeout_s: deadline of a call, retries included, time at a closed gate excluded.
+        attempt_timeout_s: deadline of one HTTP request.
+        gate_timeout_s: longest wait at a closed gate.
+        retries: failed replies that a call survives; an absent engine is waited for until the call's deadline.
+
+    Attributes:
+        counts: calls, tokens, continuations and retries by reason, since construction.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        gate: Gate | None = None,
+        vocab_size: int | None = None,
+        call_timeout_s: float = 600.0,
+        attempt_timeout_s: float = 300.0,
+        gate_timeout_s: float = 1800.0,
+        retries: int = 6,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self.gate = gate or Gate()
+        self.vocab_size = vocab_size
+        self.call_timeout_s, self.attempt_timeout_s = call_timeout_s, attempt_timeout_s
+        self.gate_timeout_s, self.retries = gate_timeout_s, retries
+        self.counts: Counter[str] = Counter()
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=3.0))
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def metrics(self) -> Metrics:
+        """Totals since construction, as `engines/<name>_count`."""
+        return {f"engines/{name}_count": float(count) for name, count in sorted(self.counts.items())}
+
+    async def generate(self, ids: Ids, sampling: Sampling, *, routing_key: str) -> Sampled:
+        """Sample one reply to the prompt `ids`.
+
+        Args:
+            ids: int32 [n], n >= 1, each in the vocabulary.
+            sampling: sampler and limits.
+            routing_key: calls with the same key go to the same engine while it lives.
+
+        Raises:
+            EngineError: the request is malformed, or engines kept failing beyond `retries`.
+            EngineAborted: engines kept giving the call up although no publish was on.
+            DeadlineError: no reply within `call_timeout_s`, or the gate stayed closed beyond its deadline.
+        """
+        self._check(ids, sampling)
+        self.counts["calls"] += 1
+        call = _Call(list(map(int, ids)), sampling)
+        spent_s, failures, waits = 0.0, 0, 0
+        while True:
+            reason = ""
+            async with self.gate.passing(self.gate_timeout_s) as version:
+                began = time.monotonic()
+                try:
+                    left_s = min(self.attempt_timeout_s, max(self.call_timeout_s - spent_s, 0.001))
+                    reply = await self._post(call.body(), routing_key, left_s)
+                    reason = call.take(reply, version)
+                except _Retry as error:
+                    reason = error.reason
+                spent_s += time.monotonic() - began
+            if not reason:
+                sampled = call.sampled()
+                self.counts["tokens"] += len(sampled)
+                return sampled
+            if reason == "aborted" and (self.gate.closed or self.gate.version != version):
+                self.counts["continued"] += 1  # a publish cut it: wait at the gate and go on
+                continue
+            self.counts[f"retried_{reason}"] += 1
+            if reason in {"connection", "unavailable"}:
+                waits += 1
+            else:
+                failures += 1
+            if failures > self.retries:
+                kind = EngineAborted if reason == "aborted" else EngineError
+                raise kind(
+                    f"an engine call failed {failures} times, last because of {reason!r}: look at the logs of the "
+                    f"engines behind {self.url}"
+                )
+            pause_s = min(_BACKOFF_S[0] * 2 ** min(failures + waits, 6), _BACKOFF_S[1])
+            pause_s *= random.uniform(0.5, 1.0)
+            if spent_s + pause_s > self.call_timeout_s:
+                raise DeadlineError(
+                    f"no reply from {self.url} within {self.call_timeout_s:.0f} s; last failure: {reason!r}, "
+                    f"{call.done} tokens sampled so far: see whether engines are alive, or raise engines.call_timeout_s"
+                )
+            await asyncio.sleep(pause_s)
+            spent_s += pause_s
+
+    def _check(self, ids: Ids, sampling: Sampling) -> None:
+        array = np.asarray(ids)
+        if array.ndim != 1 or not len(array):
+            raise EngineError(f"a prompt must be a non-empty row of token ids, got shape {array.shape}")
+        low, high = int(array.min()), int(array.max())
+        if low < 0 or (self.vocab_size is not None and high >= self.vocab_size):
+            raise EngineError(
+                f"a prompt holds token ids {low}..{high}, expected 0..{(self.vocab_size or 0) - 1}: "
+                "the tokenizer and the model do not belong together"
+            )
+        if sampling.max_tokens < 1:
+            raise EngineError(f"max_tokens must be at least 1, got {sampling.max_tokens}")
+
+    async def _post(self, body: Mapping[str, Any], routing_key: str, timeout_s: float) -> Mapping[str, Any]:
+        if self._session is None:
+            raise EngineError("the engine client is closed: use it inside `async with`")
+        headers = {ROUTING_KEY_HEADER: routing_key}
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
+        try:
+            async with self._session.post(
+                f"{self.url}/generate", json=body, headers=headers, timeout=timeout
+            ) as response:
+                content = await response.read()
+                status = response.status
+        except TimeoutError:
+            raise _Retry("attempt_timeout") from None
+        except (aiohttp.ClientError, ConnectionError):
+            raise _Retry("connection") from None
+        if status in _UNAVAILABLE:
+            raise _Retry("unavailable")
+        if status in {400, 413, 422}:
+            said = content[:500].decode(errors="replace")
+            raise EngineError(f"the engine refused a request with HTTP {status}: {said}")
+        if status != 200:
+            raise _Retry(f"http_{status}")
+        try:
+            reply = json.loads(content)
+        except ValueError:
+            raise _Retry("not_json") from None
+        if not isinstance(reply, dict):
+            raise _Retry("not_json")
+        return reply
+
+
+class _Retry(Exception):
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class _Call:
+    """One call: the prompt, and the pieces of the reply that came so far."""
+
+    def __init__(self, prompt: list[int], sampling: Sampling) -> None:
+        self.prompt, self.sampling = prompt, sampling
+        self.pieces: list[Sampled] = []
+
+    @property
+    def done(self) -> int:
+        return sum(len(piece) for piece in self.pieces)
+
+    def body(self) -> dict[str, Any]:
+        s = self.sampling
+        params: dict[str, Any] = {
+            "temperature": s.temperature,
+            "top_p": s.top_p,
+            "top_k": s.top_k,
+            "min_p": s.min_p,
+            "max_new_tokens": s.max_tokens - self.done,
+            "stop_token_ids": list(s.stop_token_ids),
+            # Text never ends a reply and special tokens stay: only ids matter here.
+            "skip_special_tokens": False,
+            "no_stop_trim": True,
+        }
+        if s.seed is not None:
+            params["sampling_seed"] = s.seed
+        ids = self.prompt + [int(token) for piece in self.pieces for token in piece.token_ids]
+        return {"input_ids": ids, "sampling_params": params, "return_logprob": True, "stream": False}
+
+    def take(self, reply: Mapping[str, Any], version: int | None) -> str:
+        """Keep a reply's tokens; gives why the call must go on, or "" where it is complete."""
+        pieces = _pieces(reply)
+        if version is not None and any((piece.policy_versions != version).any() for piece in pieces):
+            return "stale_version"
+        self.pieces += [piece for piece in pieces if len(piece) or piece.finish is not Finish.ABORT]
+        if (pieces[-1].finish if pieces else Finish.ABORT) is not Finish.ABORT:
+            return ""
+        return "" if self.done >= self.sampling.max_tokens else "aborted"
+
+    def sampled(self) -> Sampled:
+        sampled = self.pieces[0] if len(self.pieces) == 1 else Sampled.join(self.pieces)
+        if sampled.finish is not Finish.ABORT:
+            return sampled
+        # Cut on exactly its last token: by its own limit it is complete.
+        return Sampled.restore(
+            token_ids=sampled.token_ids,
+            logprobs=sampled.logprobs,
+            policy_versions=sampled.policy_versions,
+            finish=Finish.LENGTH,
+        )
+
+
+def _pieces(reply: Mapping[str, Any]) -> list[Sampled]:
+    """A reply as pieces of one version each; none where it was given up before its first token."""
+    meta = reply.get("meta_info") or {}
+    finish = meta.get("finish_reason") or {"type": "abort"}
+    rows = meta.get("output_token_logprobs") or []
+    if finish.get("type") == "abort" and not rows:
+        return []
+    spans = meta.get("weight_versions") or []
+    if len(spans) < 2:
+        return [Sampled.from_generate(reply)]
+    cut = {**meta, "finish_reason": {"type": "abort"}}
+    pieces = []
+    for i, span in enumerate(spans):
+        part = {**(meta if i == len(spans) - 1 else cut), "output_token_logprobs": rows[span["start"] : span["end"]]}
+        pieces.append(Sampled.from_generate({"meta_info": part}, policy_version=int(span["version"])))
+    return pieces

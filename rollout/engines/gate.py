@@ -1,0 +1,79 @@
+"""The gate in front of the engines: open while they serve one published version, closed while weights change."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from agar.errors import DeadlineError, EngineError
+
+
+class Gate:
+    """Counts the calls inside and holds new ones back while it is closed.
+
+    Args:
+        version: the policy version served while it is open; None where nobody keeps versions.
+    """
+
+    def __init__(self, version: int | None = None) -> None:
+        self.version = version
+        self.inside = 0
+        self._broken: EngineError | None = None
+        self._open = asyncio.Event()
+        self._open.set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    @property
+    def closed(self) -> bool:
+        """True while calls are held back."""
+        return not self._open.is_set()
+
+    def close(self) -> None:
+        """Hold back new calls; those inside go on."""
+        self._open.clear()
+
+    def open(self, version: int | None) -> None:
+        """Let calls in, under `version`; repairs a broken gate."""
+        self.version, self._broken = version, None
+        self._open.set()
+
+    def break_with(self, error: EngineError) -> None:
+        """Refuse every call with `error` until the gate is opened again."""
+        self._broken = error
+        self._open.set()
+
+    @asynccontextmanager
+    async def passing(self, timeout_s: float) -> AsyncIterator[int | None]:
+        """Wait until the gate is open, then count as inside; gives the version served at that moment.
+
+        Raises:
+            DeadlineError: the gate stayed closed for `timeout_s`.
+            EngineError: the gate is broken.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._open.wait()
+        except TimeoutError:
+            raise DeadlineError(
+                f"a model call waited {timeout_s:.0f} s for a weight publish to end (version {self.version} was served "
+                "before it): look at the trainer's publish, or raise engines.publish_timeout_s"
+            ) from None
+        if self._broken is not None:
+            raise self._broken
+        self.inside += 1
+        self._empty.clear()
+        try:
+            yield self.version
+        finally:
+            self.inside -= 1
+            if not self.inside:
+                self._empty.set()
+
+    async def emptied(self, timeout_s: float) -> bool:
+        """Wait until no call is inside; False when `timeout_s` passed first."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._empty.wait()
+        except TimeoutError:
+            return False
+        return True

@@ -1,0 +1,47 @@
+import asyncio
+
+import pytest
+
+from agar.errors import DeadlineError, EngineError
+from agar.rollout.engines.gate import Gate
+
+
+async def test_closed_gate_holds_new_calls_and_lets_those_inside_finish():
+    gate, order = Gate(version=1), []
+
+    async def call(name, seconds):
+        async with gate.passing(5) as version:
+            await asyncio.sleep(seconds)
+            order.append((name, version))
+
+    first = asyncio.create_task(call("first", 0.05))
+    await asyncio.sleep(0)
+    gate.close()
+    second = asyncio.create_task(call("second", 0))
+    assert not await gate.emptied(0.01)
+    assert await gate.emptied(1)
+    assert order == [("first", 1)]
+    gate.open(2)
+    await asyncio.gather(first, second)
+    assert order == [("first", 1), ("second", 2)]
+
+
+async def test_waiting_at_a_closed_gate_has_a_deadline_that_names_the_publish():
+    gate = Gate(version=1)
+    gate.close()
+    with pytest.raises(DeadlineError, match="weight publish"):
+        async with gate.passing(0.01):
+            pass
+    assert gate.inside == 0
+
+
+async def test_broken_gate_refuses_until_it_is_opened():
+    gate = Gate()
+    gate.close()
+    gate.break_with(EngineError("publish 3 failed"))
+    with pytest.raises(EngineError, match="publish 3"):
+        async with gate.passing(1):
+            pass
+    gate.open(4)
+    async with gate.passing(1) as version:
+        assert version == 4
