@@ -1,1 +1,1 @@
-"""The `agar` command."""
+"""The `agar` command: one module a command, imported only when that command is run."""

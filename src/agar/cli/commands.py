@@ -1,0 +1,54 @@
+"""The registry of commands.
+
+A command is a module with two functions:
+
+- `add_parser(parser)` adds its arguments to the command's own parser;
+- `run(options)` does the work and returns the exit code; `options` is the parsed namespace.
+
+Naming it here is all that is needed; the module is imported when the command is given, so that `agar --help` stays
+fast. A command with `overrides=True` takes any further `--dotted.key value` words, which arrive, unread, in
+`options.overrides` for `agar.config.resolve`.
+"""
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol, cast
+
+
+class CommandModule(Protocol):
+    """What the module of a command has."""
+
+    def add_parser(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's arguments."""
+        ...
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Do the work; returns the exit code."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One command of `agar`.
+
+    Attributes:
+        module: where it is.
+        help: its line in `agar --help`.
+        overrides: whether it takes dotted settings.
+    """
+
+    module: str
+    help: str
+    overrides: bool = False
+
+    def load(self) -> CommandModule:
+        """Import the module."""
+        return cast(CommandModule, import_module(self.module))
+
+
+COMMANDS: Mapping[str, Command] = {
+    "env": Command(module="agar.cli.env", help="list environments, or check that one keeps the contract"),
+    "doctor": Command(module="agar.cli.doctor", help="find what this machine lacks, and say the fix"),
+}
