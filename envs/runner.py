@@ -98,12 +98,12 @@ class AsyncRunner:
                 result = await self._within(asyncio.to_thread(self._step, turn), "step")
         except SandboxError as error:
             await self._release()
-            return [], 0.0, False, True, {"failure": Outcome.INFRA_ERROR, "error": str(error)}
+            return [], 0.0, False, True, {"failure": Outcome.INFRA_ERROR, "failure_reason": str(error)}
         messages, reward, terminated, truncated, info = self._checked(result)
         self.turns += 1
         if self.max_turns is not None and self.turns >= self.max_turns and not (terminated or truncated):
             truncated = True
-            info = {**info, "reason": "max_turns"}
+            info = {**info, "truncated_by": "max_turns"}
         self._playing = not (terminated or truncated)
         if not self._playing:
             await self._release()

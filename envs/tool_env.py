@@ -108,7 +108,7 @@ class ToolEnv(AsyncEnv):
             observation, reward, terminated, truncated, info = await self.answer(action)
         except SandboxError as error:
             await self.arelease()
-            return [], 0.0, False, True, {"failure": Outcome.INFRA_ERROR, "error": str(error)}
+            return [], 0.0, False, True, {"failure": Outcome.INFRA_ERROR, "failure_reason": str(error)}
         if terminated or truncated:
             await self.arelease()
         return observation, reward, terminated, truncated, info
