@@ -53,44 +53,23 @@ def policy_loss(
     _check(inputs, logprobs_T, entropies_T, config)
     logprobs = inputs.masked(_at_least_float32(logprobs_T))
     old = _old_logprobs(inputs, logprobs, config)
-    ratio = safe_exp(log_ratio(inputs, logprobs, old, config, reduce=reduce))
-    if config.surrogate == "cispo":
-        surrogate, flags = cispo_surrogate(
-            ratio, logprobs, inputs.advantages, clip_low=config.clip_low, clip_high=config.clip_high
-        )
-    else:
-        surrogate, flags = clipped_surrogate(
-            ratio,
-            inputs.advantages,
-            clip_low=config.clip_low,
-            clip_high=config.clip_high,
-            dual_clip=config.dual_clip,
-        )
-    sums: Sums = {"tokens": inputs.loss_mask.sum().float(), "ratio_sum": inputs.masked(ratio.detach()).sum()}
-    sums.update({name: inputs.masked(flag.float()).sum() for name, flag in flags.items()})
-    if config.correction is not None:
-        factor, correction_sums = correction_weights(inputs, old, config.correction, reduce=reduce)
-        surrogate = surrogate * factor
-        sums.update(correction_sums)
-    loss = _weighted(inputs, surrogate)
-    sums["policy_loss"] = loss.detach()
+    surrogate, sums = _corrected_surrogate(inputs, logprobs, old, config, reduce)
+    terms = {"policy_loss": _weighted(inputs, surrogate)}
     if inputs.reference_logprobs is not None:
         kl = kl_estimate(logprobs, inputs.masked(inputs.reference_logprobs), config.kl_estimator)
         if config.kl_unbiased:
             kl = kl * safe_exp(logprobs - old)
+        terms["kl_loss"] = config.kl_coef * _weighted(inputs, kl)
         sums["reference_kl_sum"] = inputs.masked(kl.detach()).sum()
-        sums["kl_loss"] = config.kl_coef * _weighted(inputs, kl)
-        loss = loss + sums["kl_loss"]
-        sums["kl_loss"] = sums["kl_loss"].detach()
     if entropies_T is not None:
-        sums["entropy_sum"] = inputs.masked(entropies_T.detach().float()).sum()
+        entropies = _at_least_float32(entropies_T)
         if config.entropy_coef > 0:
-            entropy_loss = -config.entropy_coef * _weighted(inputs, _at_least_float32(entropies_T))
-            sums["entropy_loss"] = entropy_loss.detach()
-            loss = loss + entropy_loss
-    sums["loss"] = loss.detach()
+            terms["entropy_loss"] = -config.entropy_coef * _weighted(inputs, entropies)
+        sums["entropy_sum"] = inputs.masked(entropies.detach()).sum()
+    loss = torch.stack(list(terms.values())).sum()
     sums.update(_engine_gap(inputs, logprobs.detach()))
-    return loss, sums
+    sums.update({name: term.detach() for name, term in terms.items()})
+    return loss, {"loss": loss.detach(), "tokens": inputs.loss_mask.sum().float(), **sums}
 
 
 def sft_loss(inputs: LossInputs, logprobs_T: Tensor, entropies_T: Tensor | None = None) -> tuple[Tensor, Sums]:
@@ -186,6 +165,26 @@ def mean_metrics(sums: Mapping[str, float]) -> Metrics:
         )
         for name, value in sums.items()
     }
+
+
+def _corrected_surrogate(
+    inputs: LossInputs, logprobs_T: Tensor, old_logprobs_T: Tensor, config: PolicyGradientConfig, reduce: Reduce
+) -> tuple[Tensor, Sums]:
+    """The policy term of each token's loss, and its sums."""
+    ratio = safe_exp(log_ratio(inputs, logprobs_T, old_logprobs_T, config, reduce=reduce))
+    low, high = config.clip_low, config.clip_high
+    if config.surrogate == "cispo":
+        loss, flags = cispo_surrogate(ratio, logprobs_T, inputs.advantages, clip_low=low, clip_high=high)
+    else:
+        loss, flags = clipped_surrogate(
+            ratio, inputs.advantages, clip_low=low, clip_high=high, dual_clip=config.dual_clip
+        )
+    sums: Sums = {"ratio_sum": inputs.masked(ratio.detach()).sum()}
+    sums.update({name: inputs.masked(flag.float()).sum() for name, flag in flags.items()})
+    if config.correction is None:
+        return loss, sums
+    factor, correction_sums = correction_weights(inputs, old_logprobs_T, config.correction, reduce=reduce)
+    return loss * factor, sums | correction_sums
 
 
 def _at_least_float32(values_T: Tensor) -> Tensor:

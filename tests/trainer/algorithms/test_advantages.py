@@ -92,9 +92,10 @@ def test_reinforce_plus_plus_baseline_centres_per_group_then_normalises_over_the
 
 
 def test_normalisation_over_the_batch_leaves_undecided_groups_at_zero(make_sample):
-    samples = [*group(make_sample, [1, 0], task="x"), *group(make_sample, [7, 7], task="y"), make_sample("z", reward=9)]
+    decided = [make_sample("a", task="x", reward=1, mask=(0, 1, 1, 1)), make_sample("b", task="x", reward=0)]
+    samples = [*decided, *group(make_sample, [7, 7], task="y"), make_sample("z", reward=9)]
     got = values(samples, ReinforcePlusPlusBaselineConfig())
-    assert got[2:] == [0, 0, 0]
+    assert got[2:] == [0, 0, 0]  # though the mean over tokens, 0.5 / 11, is not
     assert got[0] > 0 > got[1]
 
 
