@@ -72,9 +72,6 @@ class RolloutConfig(BaseConfig):
     """Attempts at each task."""
     max_staleness: int = Field(0, ge=0)
     """Oldest allowed trained token, in policy versions behind the one being trained; 0 is on-policy."""
-    on_publish: Literal["finish", "interrupt"] = "interrupt"
-    """What becomes of model calls in flight at a publish: finished first, or interrupted and continued on the new
-    weights (each token keeps the version that sampled it)."""
     concurrency: int = Field(64, ge=1)
     """Episodes in flight."""
     sampling: SamplingConfig = SamplingConfig()

@@ -6,17 +6,18 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agar.rollout.gateway.server import Gateway
-from agar.rollout.gateway.session import GatewaySession
-
-from agar.envs.runner import as_async
+from agar.envs.runner import AsyncRunner, as_async
 from agar.errors import AgarError, EngineError, EnvError, SandboxError
 from agar.ledger.trace import Trace
 from agar.rollout.attempt import Attempt
 from agar.rollout.config import RolloutConfig
+from agar.rollout.gateway.server import Gateway
+from agar.rollout.gateway.session import GatewaySession
 from agar.types import Agent, AsyncEnvLike, Message, Outcome, Reward, Sampling, ToolSpec, Turn
 
 logger = logging.getLogger(__name__)
+
+_CLOSE_TIMEOUT_S = 30.0
 
 MakeEnv = Callable[[str, Mapping[str, Any]], Any]
 """(environment id, constructor arguments) -> an `agar.Env`."""
@@ -75,9 +76,9 @@ class Watched:
         if terminated:
             self.ended = Outcome.COMPLETED
         elif truncated:
-            self.ended, self.reason = Outcome.TRUNCATED, str(info.get("truncated_by", "environment"))
+            self.ended, self.reason = Outcome.TRUNCATED, str(info.get("reason", "environment"))
         if info.get("failure") is not None:
-            self.ended, self.reason = Outcome(info["failure"]), str(info.get("failure_reason", "environment"))
+            self.ended, self.reason = Outcome(info["failure"]), str(info.get("error", "environment"))
 
 
 def blame(error: Exception, where: str) -> AgarError:
@@ -109,13 +110,13 @@ class EpisodeRunner:
         )
         started = time.time()
         watched: Watched | None = None
-        env: Any = None
+        env: AsyncRunner | None = None
         try:
             try:
-                env = self._make_env(attempt.env, attempt.env_kwargs)
+                env = as_async(self._make_env(attempt.env, attempt.env_kwargs))
             except Exception as error:
                 raise blame(error, "constructor") from error
-            watched = Watched(as_async(env), lambda: session.last_node)
+            watched = Watched(env, lambda: session.last_node)
             async with asyncio.timeout(self._config.episode_timeout_s):
                 await self._agent.play(watched, attempt.task, session)
             outcome, reason = watched.ended or Outcome.AGENT_ERROR, watched.reason or ""
@@ -133,12 +134,12 @@ class EpisodeRunner:
                 await self._close(env)
         return self._trace(attempt, session, watched, outcome, reason, started)
 
-    async def _close(self, env: Any) -> None:
+    async def _close(self, env: AsyncRunner) -> None:
         try:
-            async with asyncio.timeout(30):
-                await as_async(env).aclose()
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                await env.aclose()
         except Exception as error:
-            logger.warning("closing %s failed: %r", type(env).__name__, error)
+            logger.warning("closing %s failed: %r", type(env.env.unwrapped).__name__, error)
 
     def _trace(
         self,

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -67,30 +68,33 @@ class Recipe(BaseConfig):
     demonstrations: DemonstrationsConfig | None = None
     """What supervised fine-tuning imitates."""
 
-    def check(self, *, training: bool = False, demonstrations: bool = False, evaluating: bool = False) -> None:
+    def check(self, command: Literal["train", "sft", "rollout", "eval"]) -> None:
         """Find what no single field can know, before anything starts.
 
         Args:
-            training: the recipe is about to be trained by RL.
-            demonstrations: it is about to be trained on demonstrations.
-            evaluating: it is about to be evaluated.
+            command: what is about to be done with the recipe.
 
         Raises:
             ConfigError: names the field to change.
         """
         for name, policy in self.policies.items():
             check_model(policy.model, f"policies.{name}.model")
-        for place, used in [("tasks", self.tasks), ("evaluate", self.evaluate)]:
-            for index, entry in enumerate(used):
-                self._check_stream(f"{place}[{index}]", entry.env, entry.policy)
-        if training:
-            self._check_training()
-        if demonstrations:
-            if self.demonstrations is None:
-                raise ConfigError("the recipe has no [demonstrations] table, which `agar sft` imitates: add one")
-            self._check_stream("demonstrations", self.demonstrations.env, self.demonstrations.policy)
-        if evaluating and not self.evaluate:
-            raise ConfigError('the recipe has no [[evaluate]] table: add one with env = "…"')
+        for index, stream in enumerate(self.tasks):
+            self._check_stream(f"tasks.{index}", stream.env, stream.policy)
+        for index, evaluation in enumerate(self.evaluate):
+            self._check_stream(f"evaluate.{index}", evaluation.env, evaluation.policy)
+        match command:
+            case "train":
+                self._check_tasks()
+                self._check_loss(command, "policy")
+                self._check_groups()
+            case "sft":
+                self._check_demonstrations()
+                self._check_loss(command, "sft")
+            case "rollout":
+                self._check_tasks()
+            case "eval" if not self.evaluate:
+                raise ConfigError('the recipe has no [[evaluate]] table: add one with env = "…"')
 
     def _check_stream(self, place: str, env: str, policy: str) -> None:
         from agar.envs.registry import spec  # gymnasium is slow to import; a recipe without tasks does without
@@ -105,9 +109,23 @@ class Recipe(BaseConfig):
         except ConfigError as error:
             raise ConfigError(f"{place}.env: {error}") from error
 
-    def _check_training(self) -> None:
+    def _check_tasks(self) -> None:
         if not self.tasks:
-            raise ConfigError('the recipe has no [[tasks]] table to train on: add one with env = "…"')
+            raise ConfigError('the recipe has no [[tasks]] table to play: add one with env = "…"')
+
+    def _check_demonstrations(self) -> None:
+        if self.demonstrations is None:
+            raise ConfigError("the recipe has no [demonstrations] table, which `agar sft` imitates: add one")
+        self._check_stream("demonstrations", self.demonstrations.env, self.demonstrations.policy)
+
+    def _check_loss(self, command: str, wanted: str) -> None:
+        for name, policy in self.policies.items():
+            if policy.loss != wanted:
+                raise ConfigError(
+                    f'policies.{name}.loss = "{policy.loss}", but `agar {command}` trains with "{wanted}": set it so'
+                )
+
+    def _check_groups(self) -> None:
         for name, policy in self.policies.items():
             if policy.algorithm.needs_group and self.rollout.group_size < 2:
                 raise ConfigError(

@@ -22,7 +22,7 @@ async def play_evaluations(recipe: Recipe, folder: RunFolder, view: View) -> lis
         AgarError: whatever stopped it.
     """
     async with _ready(recipe, folder, view) as players:
-        results = []
+        results: list[Evaluation] = []
         for config in recipe.evaluate:
             with view.task(f"evaluate {config.env} ({config.split})") as progress:
                 result = await players.evaluate(config, progress)

@@ -1,6 +1,5 @@
 """Everything that plays episodes: engines, gateway, agent, and the environments that they meet."""
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from agar.envs.tasks import TaskCursor
 from agar.ledger.families import family_for
 from agar.ledger.trace import Trace
 from agar.recipe.config import Recipe
+from agar.recipe.together import enter_together
 from agar.rollout.attempt import Attempt
 from agar.rollout.config import EvaluationConfig
 from agar.rollout.engines.pool import EnginePool
@@ -85,9 +85,7 @@ async def playing(recipe: Recipe, *, logs: Path) -> AsyncIterator[Players]:
             name: EnginePool(recipe.engines, model=policy.model, logs=logs / name)
             for name, policy in recipe.policies.items()
         }
-        for pool in pools.values():
-            stack.push_async_exit(pool)
-        await asyncio.gather(*(pool.__aenter__() for pool in pools.values()))
+        await enter_together(stack, *pools.values())
         gateway = await stack.enter_async_context(
             Gateway(
                 engines={name: pool.client() for name, pool in pools.items()},

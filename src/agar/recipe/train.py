@@ -16,6 +16,7 @@ from agar.loop import Loop, Progress
 from agar.recipe.config import Recipe
 from agar.recipe.folder import Checkpoint, RunFolder
 from agar.recipe.players import Players, playing
+from agar.recipe.together import enter_together
 from agar.recipe.view import View
 from agar.rollout.config import EvaluationConfig
 from agar.rollout.controls import shuffle_rewards
@@ -68,14 +69,14 @@ class Run:
         self._progress = resume.progress() if resume else Progress()
         self._result = Result(folder=folder, progress=self._progress, checkpoint=resume)
         self._loop: Loop | None = None
-        self._stopping = False
         self._step_started = time.monotonic()
 
-    def stop(self) -> None:
-        """End at the next boundary between steps and save a checkpoint there."""
-        self._stopping = True
-        if self._loop is not None:
-            self._loop.stop()
+    def stop(self) -> bool:
+        """End at the next boundary between steps and save a checkpoint there; False where no step is under way."""
+        if self._loop is None:
+            return False
+        self._loop.stop()
+        return True
 
     async def reinforce(self) -> Result:
         """Train by RL on the recipe's tasks, evaluating as it says.
@@ -106,19 +107,12 @@ class Run:
         return self._result
 
     async def _start(self, stack: AsyncExitStack) -> tuple[dict[str, RayPolicyTrainer], Players]:
-        """Bring up the trainers and the engines side by side; each is waited for even if the other fails."""
+        """Bring up the trainers and the engines side by side."""
         with self.view.stage("engines and trainer"):
-            trainers_context, players_context = self._trainers(), playing(self.recipe, logs=self.folder.logs)
-            trainers, players = await asyncio.gather(
-                trainers_context.__aenter__(), players_context.__aenter__(), return_exceptions=True
+            trainers, players = await enter_together(
+                stack, self._trainers(), playing(self.recipe, logs=self.folder.logs)
             )
-            for context, entered in [(trainers_context, trainers), (players_context, players)]:
-                if not isinstance(entered, BaseException):
-                    stack.push_async_exit(context)
-            for entered in (trainers, players):
-                if isinstance(entered, BaseException):
-                    raise entered
-        return trainers, players  # type: ignore[return-value]
+        return trainers, players
 
     @asynccontextmanager
     async def _trainers(self) -> AsyncIterator[dict[str, RayPolicyTrainer]]:
@@ -137,7 +131,7 @@ class Run:
         rng = np.random.default_rng(self.recipe.run.seed)
         return LiveRollouts(
             scheduler=scheduler,
-            boundaries=[partial(pool.publishing, rollout.on_publish) for pool in players.pools.values()],
+            boundaries=[pool.publishing for pool in players.pools.values()],
             record=self.recipe.ledger.record.model_copy(update={"max_staleness": rollout.max_staleness}),
             audit=self.recipe.ledger.audit,
             keep=self._keep if self.recipe.run.keep_traces else None,
@@ -171,8 +165,6 @@ class Run:
             progress=self._progress,
             at_boundary=at_boundary,
         )
-        if self._stopping:
-            self._loop.stop()
         return self._loop
 
     async def _drive(self, loop: Loop) -> None:

@@ -1,0 +1,33 @@
+"""`agar eval`: play a recipe's evaluations against its models as they are on disk."""
+
+import argparse
+
+from agar.cli.recipes import add_recipe, read_recipe
+
+
+def add_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the recipe."""
+    add_recipe(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Evaluate, print one line an evaluation, and keep the traces.
+
+    Raises:
+        ConfigError: the recipe cannot be used; nothing has started.
+    """
+    resolved = read_recipe(options)
+    resolved.config.check(options.command)
+
+    from agar.recipe.folder import RunFolder
+    from agar.recipe.interrupt import run_interruptibly
+    from agar.recipe.play import play_evaluations
+    from agar.recipe.view import View
+
+    recipe = resolved.config
+    folder = RunFolder.create(recipe.run.dir, f"eval-{recipe.run.name}")
+    folder.recipe.write_text(resolved.json())
+    with View(folder, steps=0) as view:
+        run_interruptibly(lambda: play_evaluations(recipe, folder, view), stop=lambda: False)
+    print(f"episodes and numbers: {folder.path}")
+    return 0

@@ -1,0 +1,99 @@
+"""`agar train` and `agar sft`: train what a recipe says, or go on with a run."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from agar.cli.recipes import add_recipe, read_recipe, take_recipe
+from agar.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agar.config import Resolved
+    from agar.recipe.config import Recipe
+    from agar.recipe.folder import Checkpoint, RunFolder
+    from agar.recipe.train import Result
+
+
+def add_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the recipe and `--resume`."""
+    add_recipe(parser, or_resume=True)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Train; `agar sft` imitates, `agar train` reinforces.
+
+    Raises:
+        ConfigError: the recipe cannot be used; nothing has started.
+    """
+    resolved, folder, checkpoint = prepare(options)
+    print(f"run folder: {folder.path}", flush=True)
+    for line in resolved.lines(changed_only=True):
+        print(f"  {line}")
+    result = train(resolved.config, folder, checkpoint, training=options.command == "train")
+    conclude(result)
+    return 0
+
+
+def prepare(options: argparse.Namespace) -> "tuple[Resolved[Recipe], RunFolder, Checkpoint | None]":
+    """Read and check the settings, and make or open the run folder.
+
+    Raises:
+        ConfigError: something in them is wrong.
+    """
+    from agar.config import resolve
+    from agar.recipe.config import Recipe
+    from agar.recipe.folder import RunFolder
+
+    if options.resume is None:
+        resolved = read_recipe(options)
+        resolved.config.check(options.command)
+        folder = RunFolder.create(resolved.config.run.dir, resolved.config.run.name)
+        folder.recipe.write_text(resolved.json())
+        return resolved, folder, None
+    path, overrides = take_recipe(options)
+    if path is not None:
+        raise ConfigError(f"--resume takes the recipe from its run folder, but {path} was given too: leave one out")
+    folder = RunFolder.open(options.resume)
+    resolved = resolve(Recipe, files=[folder.recipe], overrides=overrides)
+    resolved.config.check(options.command)
+    return resolved, folder, folder.rewind()
+
+
+def train(recipe: "Recipe", folder: "RunFolder", checkpoint: "Checkpoint | None", *, training: bool) -> "Result":
+    """Run the training in this process, under Ctrl-C."""
+    from agar.recipe.interrupt import run_interruptibly
+    from agar.recipe.train import Run
+    from agar.recipe.view import View
+
+    resumed_at = checkpoint.progress().step if checkpoint else None
+    with View(folder, steps=recipe.run.steps, resume_after=resumed_at) as view:
+        work = Run(recipe, folder, view, resume=checkpoint)
+        return run_interruptibly(work.reinforce if training else work.imitate, stop=work.stop)
+
+
+def conclude(result: "Result") -> None:
+    """Draw the picture and print two lines: what was learnt, what to run next."""
+    from agar.errors import MissingExtraError
+    from agar.recipe.picture import draw
+
+    folder = result.folder
+    try:
+        draw(folder.metrics, folder.picture, title=folder.path.name)
+    except MissingExtraError as error:
+        print(f"no picture: {error}", file=sys.stderr)
+    print(learnt(result))
+    if result.stopped:
+        print(f"go on with: agar train --resume {folder.path}")
+    elif result.checkpoint is not None:
+        print(f"the policy is in {result.checkpoint.path}; the episodes are in {folder.path / 'traces'}")
+
+
+def learnt(result: "Result") -> str:
+    """One sentence on what a run came to."""
+    done = f"{result.progress.step} steps"
+    changes = [
+        f"{before.config.env} ({before.config.split}): reward {before.reward_mean:.2f} -> {after.reward_mean:.2f} "
+        f"(± {after.standard_error:.2f})"
+        for before, after in zip(result.before, result.after, strict=False)
+    ]
+    return f"{done}; {'; '.join(changes)}" if changes else f"{done} done"
