@@ -29,6 +29,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -70,11 +71,15 @@ def steps(text: str) -> list[Step]:
     return found
 
 
+def pins(name: str) -> str:
+    """The requirement file of an environment."""
+    return (CHECKOUT / "requirements" / f"{name}.txt").read_text()
+
+
 def key(name: str) -> str:
     """The hash that an environment is kept under."""
-    text = (CHECKOUT / "requirements" / f"{name}.txt").read_text()
-    pins = [[step.flags, sorted(step.requirements)] for step in steps(text)]
-    parts = [pins, sys.version.split()[0], platform.machine(), os.path.realpath(sys.executable)]
+    wanted = [[step.flags, sorted(step.requirements)] for step in steps(pins(name))]
+    parts = [wanted, sys.version.split()[0], platform.machine(), os.path.realpath(sys.executable)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
 
@@ -174,7 +179,7 @@ def build(name: str, cache: Path) -> Path:
             say(f"{name}: removing {folder}, which was not built to the end")
             shutil.rmtree(folder)
         began = time.monotonic()
-        todo = steps((CHECKOUT / "requirements" / f"{name}.txt").read_text())
+        todo = steps(pins(name))
         log = cache / f"{folder.name}.log"
         log.write_text("")
         run(f"{name} 1/{len(todo) + 1} an empty environment", [sys.executable, "-m", "venv", str(folder)], log)
@@ -218,7 +223,7 @@ def run(title: str, command: list[str], log: Path, *, cwd: Path | None = None) -
                 sink.write(line)
                 last = line.strip() or last
                 if live:
-                    print(f"\r\x1b[K  {title}: {last}"[: shutil.get_terminal_size().columns], end="", flush=True)
+                    say(f"{title}: {last}", stays=False)
                 if time.monotonic() - began > STEP_TIMEOUT_S:
                     raise CannotBuild(f"{title} took longer than {STEP_TIMEOUT_S} s; last line: {last} (log: {log})")
             code = process.wait(timeout=60)
@@ -226,8 +231,6 @@ def run(title: str, command: list[str], log: Path, *, cwd: Path | None = None) -
             if process.poll() is None:
                 process.kill()
                 process.wait()
-    if live:
-        print("\r\x1b[K", end="")
     if code:
         tail = "\n    ".join(log.read_text().splitlines()[-12:])
         raise CannotBuild(
@@ -297,9 +300,12 @@ def remove_old(cache: Path) -> None:
             shutil.rmtree(path)
 
 
-def say(text: str) -> None:
-    """Print one line of progress."""
-    print(f"  {text}", flush=True)
+def say(text: str, *, stays: bool = True) -> None:
+    """Print one line of progress; one that does not stay is written over by the next."""
+    clear = "\r\x1b[K" if sys.stdout.isatty() else ""
+    line = f"  {text}" if stays else f"  {text}"[: shutil.get_terminal_size().columns - 1]
+    sys.stdout.write(f"{clear}{line}" + ("\n" if stays else ""))
+    sys.stdout.flush()
 
 
 def main() -> int:
@@ -319,7 +325,9 @@ def main() -> int:
         if found:
             raise CannotBuild("\n".join(found))
         if not options.check:
-            link(venv, build("agar", cache), build("engine", cache))
+            with ThreadPoolExecutor(len(NAMES)) as both:  # pip is one thread of work, and so are two of them
+                agar, engine = both.map(lambda name: build(name, cache), NAMES)
+            link(venv, agar, engine)
     except CannotBuild as error:
         print(f"cannot build the environments:\n{error}", file=sys.stderr)
         return 1
