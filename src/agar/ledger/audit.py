@@ -73,6 +73,14 @@ class AuditReport:
             raise AuditError(f"{text}. Nothing was trained; set audit to report to train regardless")
         logger.warning("%s", text)
 
+    def raise_if_broken(self) -> None:
+        """`check("strict")`.
+
+        Raises:
+            AuditError: an invariant is broken.
+        """
+        self.check("strict")
+
     def metrics(self) -> Metrics:
         """The counts as `ledger/...` metrics."""
         row = {
@@ -89,8 +97,8 @@ class AuditReport:
 def audit(
     traces: Sequence[Trace],
     samples: Sequence[Sample],
-    *,
     policy: RecordPolicy | None = None,
+    *,
     versions: Mapping[str, int] | None = None,
 ) -> AuditReport:
     """Check rows against the traces they came from.

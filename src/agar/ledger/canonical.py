@@ -8,6 +8,8 @@ from agar.types import ImagePart, Message, ToolSpec
 
 Key = Hashable
 """A step of a path; equal for messages that mean the same."""
+MAX_NESTING = 64
+"""Tool arguments and schemas nested deeper are refused."""
 
 
 def message_key(message: Message) -> Key:
@@ -68,6 +70,15 @@ def freeze(value: Any) -> Hashable:
     if isinstance(value, bool):
         return ("bool", value)
     return value  # type: ignore[no-any-return]
+
+
+def nested_within(value: Any, limit: int = MAX_NESTING) -> bool:
+    """Whether a JSON value is nested at most `limit` deep, so that no walk over it exhausts the stack."""
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return True
+    return limit > 0 and all(nested_within(item, limit - 1) for item in value)
 
 
 def _content(message: Message) -> Hashable:

@@ -189,6 +189,7 @@ def test_parse_keeps_plain_text_to_the_letter(family):
         ('{"name":"sh","arguments":{"a":"\\ud800"}}', "not JSON"),
         ("[" * 100_000, "not JSON"),
         ("1" * 5000, "not JSON"),
+        ('{"name":"sh","arguments":' + '{"a":' * 200 + "1" + "}" * 201, "nested too deeply"),
     ],
 )
 def test_parse_reports_a_broken_call_and_keeps_it_as_text(family, body, why):

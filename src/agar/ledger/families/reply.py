@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agar.ledger.canonical import nested_within
 from agar.ledger.tokenizer import Tokenizer
 from agar.types import Finish, Ids, ToolCall, Turn
 
@@ -123,6 +124,8 @@ def _call(span: str, id: str) -> ToolCall | str:
     arguments: Any = value.get("arguments", {})
     if not isinstance(arguments, dict):
         return f"the arguments of tool call {value['name']!r} must be an object"
+    if not nested_within(arguments):
+        return f"the arguments of tool call {value['name']!r} are nested too deeply"
     return ToolCall(id=id, name=value["name"], arguments=arguments)
 
 

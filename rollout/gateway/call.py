@@ -1,0 +1,79 @@
+"""A model call on its way in and its reply on its way out, in no particular dialect."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from agar.errors import AgarError
+from agar.ledger.node import Node
+from agar.types import Message, ToolSpec, Turn
+
+
+class BadRequest(AgarError, ValueError):
+    """A request that the gateway cannot serve as it stands; the caller should not repeat it.
+
+    Attributes:
+        param: the field at fault, or None.
+        code: short machine-readable reason.
+    """
+
+    def __init__(self, message: str, param: str | None = None, code: str = "invalid_value") -> None:
+        super().__init__(message, param, code)
+        self.param = param
+        self.code = code
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Budget(StrEnum):
+    """Which budget ended a session's calls."""
+
+    TURNS = "turns"
+    TOKENS = "tokens"
+    CONTEXT = "context"
+    TRUNCATED = "truncated"
+    """A reply was cut by its length and the record policy stops there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCall:
+    """One request for a reply.
+
+    Attributes:
+        messages: the whole conversation.
+        tools: the tools it offers.
+        respelled: indexes of messages whose tool arguments are not spelt as the gateway spells them.
+        requested: fields that have no effect and are kept in the record.
+        model: the model that the caller named; echoed.
+        fingerprint: equal for equal bodies; None where repeats are new calls.
+    """
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    respelled: frozenset[int] = frozenset()
+    requested: Mapping[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    fingerprint: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Reply:
+    """What the caller gets.
+
+    Attributes:
+        id: unique per reply; a repeated reply has the same.
+        turn: the reply.
+        node: its record; None where a budget answered instead of an engine.
+        budget: the budget that answered.
+        prompt_tokens: length of the prompt.
+        created: unix time in seconds.
+    """
+
+    id: str
+    turn: Turn
+    node: Node | None
+    budget: Budget | None
+    prompt_tokens: int
+    created: int

@@ -1,0 +1,27 @@
+"""Settings of the gateway."""
+
+from pydantic import Field
+
+from agar.config import BaseConfig
+
+
+class GatewayConfig(BaseConfig):
+    """Where the gateway listens and how long it waits."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; loopback, because a session key is the only credential."""
+
+    port: int = Field(0, ge=0, le=65_535)
+    """Port; 0 takes a free one."""
+
+    call_timeout_s: float = Field(600.0, gt=0)
+    """The longest wait for one reply of an engine."""
+
+    shutdown_timeout_s: float = Field(2.0, gt=0)
+    """How long open connections may finish when the gateway closes."""
+
+    body_bytes: int = Field(32 * 1024 * 1024, ge=1024)
+    """The largest request body."""
+
+    context_tokens: int | None = Field(default=None, ge=1)
+    """The engines' context length; a prompt and reply that would pass it end with a `length` stop. None: unlimited."""

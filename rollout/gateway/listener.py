@@ -1,0 +1,108 @@
+"""Serving an ASGI application inside the caller's event loop: own socket, no signal handlers, clean end."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+
+from agar.errors import ConfigError, DeadlineError
+
+logger = logging.getLogger(__name__)
+
+_START_TIMEOUT_S = 10.0
+_KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that it is they who close them
+_BACKLOG = 2048
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to whoever owns the event loop."""
+        yield
+
+
+class Listener:
+    """A running server; an async context manager.
+
+    Args:
+        app: the ASGI application.
+        host: address to listen on.
+        port: port; 0 takes a free one.
+        shutdown_timeout_s: how long open connections may finish at the end.
+
+    Attributes:
+        host: the address.
+        port: the real port.
+    """
+
+    def __init__(self, app: Any, *, host: str, port: int, shutdown_timeout_s: float) -> None:
+        self.host, self.port = host, port
+        self._shutdown_timeout_s = shutdown_timeout_s
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                log_level="warning",
+                server_header=False,
+                date_header=False,
+                proxy_headers=False,
+                ws="none",
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_graceful_shutdown=max(1, round(shutdown_timeout_s)),
+            )
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            ConfigError: the address cannot be bound.
+            DeadlineError: the server did not start in time.
+        """
+        listening = self._bind()
+        self.port = listening.getsockname()[1]
+        self._task = asyncio.get_running_loop().create_task(self._server.serve(sockets=[listening]))
+        try:
+            async with asyncio.timeout(_START_TIMEOUT_S):
+                while not self._server.started:
+                    if self._task.done():
+                        self._task.result()
+                    await asyncio.sleep(0.001)
+        except TimeoutError as error:
+            raise DeadlineError(
+                f"the gateway did not start on {self.host}:{self.port} in {_START_TIMEOUT_S} s"
+            ) from error
+
+    async def stop(self) -> None:
+        """Stop listening and close connections; may be called again."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        self._server.should_exit = True
+        done, _ = await asyncio.wait({task}, timeout=self._shutdown_timeout_s + 2.0)
+        if not done:
+            logger.warning("the gateway's server on port %d did not stop in time and was cancelled", self.port)
+            task.cancel()
+            await asyncio.wait({task})
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.warning("the gateway's server ended with %r", error)
+
+    def _bind(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((self.host, self.port))
+            listening.listen(_BACKLOG)
+        except OSError as error:
+            listening.close()
+            raise ConfigError(f"cannot listen on {self.host}:{self.port} ({error}): set gateway.port to 0") from error
+        listening.setblocking(False)
+        return listening
