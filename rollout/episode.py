@@ -12,7 +12,7 @@ from agar.ledger.trace import Trace
 from agar.rollout.attempt import Attempt
 from agar.rollout.config import RolloutConfig
 from agar.rollout.gateway.server import Gateway
-from agar.rollout.gateway.session import GatewaySession
+from agar.rollout.gateway.session import GatewaySession, SealedSession
 from agar.types import Agent, AsyncEnvLike, Message, Outcome, Reward, Sampling, ToolSpec, Turn
 
 logger = logging.getLogger(__name__)
@@ -76,9 +76,9 @@ class Watched:
         if terminated:
             self.ended = Outcome.COMPLETED
         elif truncated:
-            self.ended, self.reason = Outcome.TRUNCATED, str(info.get("reason", "environment"))
+            self.ended, self.reason = Outcome.TRUNCATED, str(info.get("truncated_by", "environment"))
         if info.get("failure") is not None:
-            self.ended, self.reason = Outcome(info["failure"]), str(info.get("error", "environment"))
+            self.ended, self.reason = Outcome(info["failure"]), str(info.get("failure_reason", "environment"))
 
 
 def blame(error: Exception, where: str) -> AgarError:
@@ -119,9 +119,7 @@ class EpisodeRunner:
             watched = Watched(env, lambda: session.last_node)
             async with asyncio.timeout(self._config.episode_timeout_s):
                 await self._agent.play(watched, attempt.task, session)
-            outcome, reason = watched.ended or Outcome.AGENT_ERROR, watched.reason or ""
-            if watched.ended is None:
-                reason = "the agent stopped before the environment ended"
+            outcome, reason = watched.ended or Outcome.AGENT_ERROR, watched.reason
         except TimeoutError:
             outcome, reason = Outcome.TRUNCATED, f"wall clock of {self._config.episode_timeout_s:g} s"
         except asyncio.CancelledError:
@@ -151,6 +149,8 @@ class EpisodeRunner:
         started: float,
     ) -> Trace:
         sealed = session.seal()
+        if outcome is Outcome.AGENT_ERROR and watched is not None and watched.ended is None:
+            outcome, reason = _left(sealed)
         if sealed.open_calls and outcome.trainable:
             outcome, reason = Outcome.INFRA_ERROR, f"{sealed.open_calls} model calls were still open at the end"
         total = watched.total if watched else 0.0
@@ -173,6 +173,13 @@ class EpisodeRunner:
                 "wall_s": time.time() - started,
             },
         )
+
+
+def _left(sealed: SealedSession) -> tuple[Outcome, str]:
+    """The outcome of an episode that the agent left before the environment ended it: a budget's doing, or its own."""
+    if sealed.budget_stops:
+        return Outcome.TRUNCATED, f"budget: {', '.join(sorted(sealed.budget_stops))}"
+    return Outcome.AGENT_ERROR, "the agent stopped before the environment ended"
 
 
 def classify(error: Exception) -> tuple[Outcome, str]:

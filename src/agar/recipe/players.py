@@ -93,7 +93,7 @@ async def playing(recipe: Recipe, *, logs: Path) -> AsyncIterator[Players]:
                 record=recipe.ledger.record,
             )
         )
-        agent = build_agent(recipe.agent)
+        agent = await stack.enter_async_context(build_agent(recipe.agent))
         runner = EpisodeRunner(
             gateway=gateway, agent=agent, make_env=lambda name, kwargs: make(name, **kwargs), config=recipe.rollout
         )

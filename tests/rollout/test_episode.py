@@ -1,0 +1,194 @@
+"""One episode through the real gateway and ledger; the engine is an oracle in this process."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+import agar
+from agar.agents.chat import ChatAgent
+from agar.errors import EngineError, SandboxError
+from agar.ledger.emission import emit
+from agar.ledger.families import family_for
+from agar.ledger.toy import ToyEngine, write_toy_model
+from agar.ledger.trace import Trace
+from agar.rollout.attempt import Attempt
+from agar.rollout.config import RolloutConfig
+from agar.rollout.episode import EpisodeRunner
+from agar.rollout.gateway.server import Gateway
+from agar.types import Finish, GroupId, Outcome, Sampling, TaskRow, Turn
+
+
+class Echo(agar.Env):
+    """Three turns, each worth 0.25; then it is over."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.turns = 0
+        return "Say something.", {}
+
+    def step(self, action: Turn) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        self.turns += 1
+        return f"You said {action.text}.", 0.25, self.turns == 3, False, {"reward_parts": {"polite": 0.25}}
+
+
+class Raising(Echo):
+    def step(self, action: Turn) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        raise KeyError("gone")
+
+
+class Losing(Echo):
+    def step(self, action: Turn) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        raise SandboxError("the sandbox died")
+
+
+class Unmakeable(Echo):
+    def __init__(self) -> None:
+        raise OSError("no display")
+
+
+class Endless(Echo):
+    def step(self, action: Turn) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        return "Go on.", 0.0, False, False, {}
+
+
+class DeadEngine:
+    async def generate(self, ids: Any, sampling: Sampling, *, routing_key: str) -> Any:
+        raise EngineError("nobody is there")
+
+
+class Quitter:
+    """Takes one turn and leaves."""
+
+    async def play(self, env: Any, task: TaskRow, session: Any) -> None:
+        observation, _ = await env.areset(seed=1, options={"task": task})
+        await env.astep(await session.chat(observation))
+
+
+class Played:
+    """A gateway with one policy, and how to play on it."""
+
+    def __init__(self, gateway: Gateway, engine: Any) -> None:
+        self.gateway = gateway
+        self.engine = engine
+
+    async def __call__(self, env: type[Echo], *, agent: Any = None, **config: Any) -> Trace:
+        runner = EpisodeRunner(
+            gateway=self.gateway,
+            agent=agent or ChatAgent(transport="direct"),
+            make_env=lambda name, kwargs: env(),
+            config=RolloutConfig(**config),
+        )
+        attempt = Attempt(group=GroupId(task="t", ordinal=4), index=2, task=TaskRow(key="t"), env="Echo-v0")
+        return await runner.play(attempt, Sampling(max_tokens=32))
+
+
+@asynccontextmanager
+async def gateway_with(model: Any, engine: Any = None) -> AsyncIterator[Played]:
+    family = family_for(model)
+    end = sorted(family.stop_ids)[0]
+    engine = engine or ToyEngine(lambda ids: np.array([65, 66, end], dtype=np.int32))
+    async with Gateway(engines={"main": engine}, families={"main": family}) as gateway:
+        yield Played(gateway, engine)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_toy_model(tmp_path_factory.mktemp("toy"))
+
+
+@pytest.mark.parametrize("transport", ["direct", "http"])
+async def test_a_whole_episode_becomes_one_row_with_its_rewards_on_its_turns(model, transport):
+    async with gateway_with(model) as play:
+        async with ChatAgent(transport=transport) as agent:
+            trace = await play(Echo, agent=agent)
+        assert play.gateway.open_sessions == 0
+    assert trace.outcome is Outcome.COMPLETED
+    assert trace.reward.total == pytest.approx(0.75)
+    assert trace.reward.parts == {"polite": pytest.approx(0.75)}
+    assert trace.turn_rewards == {0: 0.25, 1: 0.25, 2: 0.25}
+    assert trace.trajectory == "t#4/2"
+    (sample,) = emit(trace)
+    assert int(sample.loss_mask.sum()) == 9
+    paid = np.flatnonzero(sample.rewards)
+    assert len(paid) == 3
+    assert sample.loss_mask[paid].all()
+    assert sample.rewards.sum() == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(
+    ("env", "outcome", "reason"),
+    [
+        (Raising, Outcome.ENV_ERROR, "gone"),
+        (Losing, Outcome.INFRA_ERROR, "sandbox died"),
+        (Unmakeable, Outcome.ENV_ERROR, "no display"),
+    ],
+)
+async def test_a_failure_of_the_environment_is_named_and_excluded(model, env, outcome, reason):
+    async with gateway_with(model) as play:
+        trace = await play(env)
+    assert trace.outcome is outcome
+    assert reason in trace.reason
+    assert emit(trace) == []
+
+
+@pytest.mark.parametrize("transport", ["direct", "http"])
+async def test_a_dead_engine_is_infrastructure_not_a_reward_of_zero(model, transport):
+    async with gateway_with(model, DeadEngine()) as play, ChatAgent(transport=transport, max_retries=0) as agent:
+        trace = await play(Echo, agent=agent)
+    assert trace.outcome is Outcome.INFRA_ERROR
+    assert "nobody is there" in trace.reason
+
+
+async def test_an_agent_that_leaves_early_counts_with_what_it_earned(model):
+    async with gateway_with(model) as play:
+        trace = await play(Echo, agent=Quitter())
+    assert trace.outcome is Outcome.AGENT_ERROR
+    assert trace.reward.total == pytest.approx(0.25)
+    assert len(emit(trace)) == 1
+
+
+@pytest.mark.parametrize("limits", [{"max_turns": 3}, {"max_episode_tokens": 9}], ids=["turns", "tokens"])
+async def test_a_budget_truncates_an_endless_episode(model, limits):
+    async with gateway_with(model) as play:
+        trace = await asyncio.wait_for(play(Endless, **limits), 20)
+    assert trace.outcome is Outcome.TRUNCATED
+    assert len(trace.nodes) == 3
+    assert len(emit(trace)) == 1
+
+
+async def test_the_wall_clock_truncates_and_a_call_under_way_quarantines(model):
+    class Slow:
+        async def generate(self, ids: Any, sampling: Sampling, *, routing_key: str) -> Any:
+            await asyncio.sleep(60)
+
+    async with gateway_with(model, Slow()) as play:
+        trace = await play(Echo, episode_timeout_s=0.2)
+        assert play.gateway.open_sessions == 0
+    assert trace.outcome in {Outcome.TRUNCATED, Outcome.INFRA_ERROR}
+    assert emit(trace) == []
+
+
+async def test_a_cut_reply_is_kept_as_such(model):
+    engine = ToyEngine(lambda ids: np.full(100, 65, dtype=np.int32))
+    async with gateway_with(model, engine) as play:
+        trace = await play(Echo)
+    assert [node.sampled.finish for node in trace.nodes] == [Finish.LENGTH] * len(trace.nodes)
+
+
+async def test_cancelling_seals_the_session(model):
+    class Slow:
+        async def generate(self, ids: Any, sampling: Sampling, *, routing_key: str) -> Any:
+            await asyncio.sleep(60)
+
+    async with gateway_with(model, Slow()) as play:
+        task = asyncio.create_task(play(Echo))
+        await asyncio.sleep(0.1)
+        assert play.gateway.open_sessions == 1
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert play.gateway.open_sessions == 0
