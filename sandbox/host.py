@@ -71,8 +71,11 @@ def find_bubblewrap() -> Bubblewrap:
 class Host:
     """One keeper process and the socket to it. Thread-safe; starting it takes some 50 ms."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, controllers: Controllers | None = None) -> None:
         """Start a keeper and wait until it is ready.
+
+        Args:
+            controllers: where control groups may be made; default what `find_controllers` finds.
 
         Raises:
             MissingExtraError: bwrap or pyseccomp is not installed.
@@ -84,7 +87,7 @@ class Host:
                 f"bubblewrap sandboxes need Linux, this is {sys.platform}: use a Linux machine"
             )
         bubblewrap = find_bubblewrap()
-        self.controllers: Controllers = find_controllers()
+        self.controllers: Controllers = find_controllers() if controllers is None else controllers
         setup = {
             "tmp": tempfile.gettempdir(),
             "cgroup_parents": sorted({str(parent) for _, parent in self.controllers.parents.values()}),

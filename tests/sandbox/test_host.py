@@ -1,0 +1,196 @@
+"""What is left behind: nothing, however the controller, the keeper or the caller ends."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from agar.errors import SandboxError, UnsupportedPlatformError
+from agar.sandbox import SandboxSpec
+from agar.sandbox.bubblewrap import BubblewrapSandbox
+from agar.sandbox.host import Host, SharedHost, find_bubblewrap
+from agar.sandbox.limits import find_controllers
+
+pytestmark = pytest.mark.sandbox
+
+CONTROLLER = """
+import asyncio, sys
+from agar.sandbox import SandboxSpec, create
+from agar.sandbox.host import shared
+async def main():
+    async with create(SandboxSpec()) as one, create(SandboxSpec()) as two:
+        await two.write("f", "x")
+        running = asyncio.create_task(one.exec("sleep {mark} & sleep {mark}", timeout_s=100))
+        while b"{mark}" not in b"".join(open(f"/proc/{{p}}/cmdline", "rb").read() for p in __import__("os").listdir("/proc")
+                                        if p.isdigit() and __import__("os").path.exists(f"/proc/{{p}}/cmdline")):
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.1)
+        print(shared.get().pid, flush=True)
+        await running
+asyncio.run(main())
+"""
+
+
+def processes(mark: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"sleep" in line and mark.encode() in line and b"asyncio" not in line:
+                found.append(int(entry.name))
+    return found
+
+
+def traces(keeper: int) -> list[str]:
+    """Run directories and control groups that name this keeper."""
+    parents = [Path(tempfile.gettempdir()), *(parent for _, parent in find_controllers().parents.values())]
+    return [str(path) for parent in set(parents) for path in parent.glob(f"agar-*-{keeper}-*")]
+
+
+def wait_until(what, condition, timeout_s=10.0):
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, f"{what}: not within {timeout_s} s"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def controller():
+    """A process with two sandboxes, one of them busy; gives it, its keeper's pid and the mark of its commands."""
+    mark = f"5{os.getpid()}.{time.monotonic_ns() % 10**6}"
+    process = subprocess.Popen([sys.executable, "-c", CONTROLLER.format(mark=mark)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    keeper = int(process.stdout.readline())
+    assert len(processes(mark)) >= 2, "the sandboxed commands run"
+    assert traces(keeper), "the keeper has a run directory"
+    yield process, keeper, mark
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_nothing_is_left_after_the_controller_was_killed(controller):
+    process, keeper, mark = controller
+    process.kill()
+    process.wait()
+    wait_until("processes gone", lambda: not processes(mark))
+    wait_until("the keeper gone", lambda: not Path(f"/proc/{keeper}").exists())
+    assert traces(keeper) == []
+
+
+def test_nothing_is_left_after_ctrl_c(controller):
+    process, keeper, mark = controller
+    process.send_signal(signal.SIGINT)
+    process.wait(10)
+    wait_until("processes gone", lambda: not processes(mark))
+    wait_until("the keeper gone", lambda: not Path(f"/proc/{keeper}").exists())
+    assert traces(keeper) == []
+
+
+def test_no_process_is_left_after_keeper_and_controller_were_killed_and_the_next_keeper_reaps_the_rest(controller):
+    process, keeper, mark = controller
+    os.kill(keeper, signal.SIGKILL)
+    process.kill()
+    process.wait()
+    wait_until("processes gone", lambda: not processes(mark))
+    wait_until("the keeper gone", lambda: not Path(f"/proc/{keeper}").exists())
+    left = [path for path in traces(keeper) if Path(path).is_relative_to(tempfile.gettempdir())]
+    assert all(not list(Path(path).iterdir()) for path in left), "workspaces went with the keeper's mounts"
+    with Host() as host:
+        assert traces(host.pid), "a living keeper's directory stays"
+        with Host():
+            assert traces(host.pid), "also when another one starts"
+    assert traces(keeper) == []
+    assert traces(host.pid) == []
+
+
+async def test_a_dead_keeper_is_a_sandbox_error_and_the_next_sandbox_gets_a_new_one():
+    shared = SharedHost()
+    first = shared.get()
+    async with BubblewrapSandbox(SandboxSpec(), host=first) as sandbox:
+        running = asyncio.create_task(sandbox.exec("sleep 20", timeout_s=30))
+        await sandbox.exec("true")
+        os.kill(first.pid, signal.SIGKILL)
+        with pytest.raises(SandboxError, match="keeper died"):
+            await running
+        with pytest.raises(SandboxError, match="keeper is gone"):
+            await sandbox.exec("true")
+    with pytest.raises(SandboxError, match="is gone"):
+        async with BubblewrapSandbox(SandboxSpec(), host=first) as sandbox:
+            await sandbox.exec("true")
+    second = shared.get()
+    assert second.pid != first.pid
+    assert shared.get() is second
+    first.close()
+    second.close()
+
+
+async def test_cancelling_exec_kills_its_processes_before_it_returns(host):
+    mark = f"6{os.getpid()}.5"
+    async with BubblewrapSandbox(SandboxSpec(), host=host) as sandbox:
+        running = asyncio.create_task(sandbox.exec(f"sleep {mark} & sleep {mark}", timeout_s=60))
+        while len(processes(mark)) < 3:
+            await asyncio.sleep(0.02)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert processes(mark) == []
+        assert (await sandbox.exec("echo usable")).stdout == "usable\n"
+
+
+async def test_many_sandboxes_at_once(host):
+    async def episode(number: int) -> str:
+        async with BubblewrapSandbox(SandboxSpec(), host=host) as sandbox:
+            await sandbox.write("f", str(number))
+            return (await sandbox.exec("cat f", timeout_s=50)).stdout
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(episode(number)) for number in range(64)]
+    assert [task.result() for task in tasks] == [str(number) for number in range(64)]
+
+
+async def test_calls_in_one_sandbox_run_at_the_same_time(host):
+    async with BubblewrapSandbox(SandboxSpec(), host=host) as sandbox:
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(sandbox.exec("while ! cat flag; do sleep 0.02; done", timeout_s=20))
+            group.create_task(sandbox.exec("echo go > flag.new; mv flag.new flag", timeout_s=20))
+        assert waiting.result().stdout == "go\n"
+
+
+def test_a_machine_without_namespaces_is_refused_with_the_fix(monkeypatch):
+    """The keeper reports what the kernel said; here it cannot even make its run directory."""
+    monkeypatch.setattr(tempfile, "tempdir", "/proc/no-such-directory")
+    with pytest.raises(UnsupportedPlatformError, match=r"refused .*run as root, or allow them"):
+        Host()
+
+
+def test_the_bundled_bubblewrap_comes_first():
+    found = find_bubblewrap()
+    assert found.path.is_file()
+    assert subprocess.run([found.path, "--version"], capture_output=True, check=True).stdout.startswith(b"bubblewrap ")
+
+
+ORDINARY = """
+import asyncio, os
+from agar.sandbox import SandboxSpec, create
+from agar.sandbox.checker import check_sandbox
+assert os.getuid() == 1000
+report = asyncio.run(check_sandbox(lambda: create(SandboxSpec())))
+print(report.failed or len(report.passed))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="the other tests run as an ordinary user already")
+def test_an_ordinary_user_gets_the_same_isolation():
+    command = ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--", sys.executable, "-c", ORDINARY]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=50)
+    assert result.stdout == "15\n", result.stderr
