@@ -62,6 +62,7 @@ def transformer_config(
         bf16=dtype == torch.bfloat16,
         # Packs differ in length, so pipeline stages tell each other the shape.
         variable_seq_lengths=pp_size > 1,
+        moe_token_dispatcher_type="alltoall",  # unused here, but upstream refuses its own default with varying lengths
         batch_p2p_comm=False,
         use_cpu_initialization=not torch.cuda.is_available(),
         gradient_accumulation_fusion=False,

@@ -1,0 +1,61 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from agar.errors import ConfigError
+from agar.trainer.megatron.model_config import read_model_config
+
+QWEN3 = {
+    "model_type": "qwen3",
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "intermediate_size": 96,
+    "vocab_size": 97,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+}
+
+
+def _write(directory: Path, **changes: object) -> Path:
+    (directory / "config.json").write_text(json.dumps(QWEN3 | changes))
+    return directory
+
+
+def test_rope_theta_is_found_in_old_and_new_configs(tmp_path):
+    assert read_model_config(_write(tmp_path, rope_theta=1e6)).rope_theta == 1e6
+    new = {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}
+    assert read_model_config(_write(tmp_path, **new)).rope_theta == 5e5
+
+
+def test_head_width_follows_from_the_hidden_size_where_it_is_not_given(tmp_path):
+    assert read_model_config(_write(tmp_path, head_dim=None)).head_dim == 16
+    assert read_model_config(_write(tmp_path)).head_dim == 32
+
+
+def test_vocabulary_is_padded_to_the_ranks(tmp_path):
+    shape = read_model_config(_write(tmp_path))
+    assert [shape.padded_vocab(size) for size in (1, 2, 4)] == [97, 98, 100]
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"rope_scaling": {"type": "yarn", "factor": 4}}, "rotary scaling"),
+        ({"attention_bias": True}, "attention biases"),
+        ({"use_sliding_window": True}, "sliding windows"),
+        ({"hidden_act": "gelu"}, "activation"),
+    ],
+)
+def test_a_part_that_is_not_built_is_refused_by_name(tmp_path, changes, part):
+    with pytest.raises(ConfigError, match=part):
+        read_model_config(_write(tmp_path, **changes))
+
+
+def test_a_missing_directory_names_the_setting(tmp_path):
+    with pytest.raises(ConfigError, match=r"trainer\.model"):
+        read_model_config(tmp_path / "nowhere")
