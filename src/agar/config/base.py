@@ -10,4 +10,5 @@ from pydantic import BaseModel, ConfigDict
 class BaseConfig(BaseModel):
     """Frozen settings; an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, protected_namespaces=())
+    # Defaults are not validated: strict reading of a recipe would refuse those that JSON has no word for, such as paths.
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())

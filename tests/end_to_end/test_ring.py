@@ -1,0 +1,82 @@
+"""The whole ring: real environment, sandbox, gateway, router, SGLang, Megatron-core, Ray."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from agar.ledger.audit import audit
+from agar.ledger.emission import emit
+from agar.ledger.trace import load_traces
+
+pytestmark = [pytest.mark.sglang, pytest.mark.megatron, pytest.mark.ray, pytest.mark.sandbox, pytest.mark.timeout(900)]
+
+
+def test_the_run_folder_holds_what_a_run_leaves_behind(trained):
+    for name in ("recipe.json", "metrics.jsonl", "reward.png", "logs", "traces/step-000001.jsonl"):
+        assert (trained.folder / name).exists(), name
+    assert json.loads((trained.folder / "recipe.json").read_text())["run"]["steps"] == 3
+    assert [row["step"] for row in trained.steps()] == [1, 2, 3]
+    assert "reward" in trained.printed.splitlines()[-2]
+
+
+def test_the_first_step_is_on_policy(trained):
+    first = trained.steps()[0]
+    assert first["trainer/kl"] < 1e-4
+    assert first["rollout/staleness_max"] == 0
+
+
+def test_engine_and_trainer_agree_on_every_fresh_token_after_each_publish(trained):
+    assert [row["trainer/engine_gap_max"] < 1e-3 for row in trained.steps()] == [True] * 3
+
+
+def test_every_token_carries_the_version_that_sampled_it(trained):
+    for step in (1, 2, 3):
+        traces = list(load_traces(trained.folder / "traces" / f"step-{step:06d}.jsonl"))
+        versions = {int(v) for trace in traces for node in trace.nodes for v in node.sampled.policy_versions}
+        assert versions == {step - 1}
+
+
+def test_saved_traces_pass_the_audit_again(trained):
+    for step in (1, 2, 3):
+        traces = list(load_traces(trained.folder / "traces" / f"step-{step:06d}.jsonl"))
+        samples = [sample for trace in traces for sample in emit(trace)]
+        report = audit(traces, samples)
+        assert report.ok, report.violations
+        assert report.sampled_tokens == report.trained_tokens + sum(report.excluded.values())
+        assert len(traces) == 24
+
+
+def test_groups_are_whole(trained):
+    traces = list(load_traces(trained.folder / "traces" / "step-000002.jsonl"))
+    assert set(Counter(trace.group for trace in traces).values()) == {4}
+
+
+def test_the_checkpoint_loads_with_transformers_and_has_moved(trained, warm):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    before = AutoModelForCausalLM.from_pretrained(warm, dtype=torch.float32).state_dict()
+    after = AutoModelForCausalLM.from_pretrained(trained.checkpoint() / "main" / "hf", dtype=torch.float32).state_dict()
+    assert before.keys() == after.keys()
+    moved = [name for name in before if not torch.equal(before[name], after[name])]
+    assert len(moved) > len(before) / 2
+
+
+def test_what_the_engine_said_is_what_transformers_says_of_the_checkpoint(trained, warm):
+    """The last batch was sampled on the weights of the checkpoint before it."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    checkpoints = sorted((trained.folder / "checkpoints").glob("step-*"))
+    model = AutoModelForCausalLM.from_pretrained(checkpoints[-2] / "main" / "hf", dtype=torch.float32).eval()
+    worst = 0.0
+    for trace in list(load_traces(trained.folder / "traces" / "step-000003.jsonl"))[:8]:
+        for sample in emit(trace):
+            ids = torch.tensor(sample.token_ids.astype(np.int64))[None]
+            with torch.no_grad():
+                logprobs = model(ids).logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0].numpy()
+            mask = sample.loss_mask[1:]
+            worst = max(worst, float(np.abs(logprobs[mask] - sample.logprobs[1:][mask]).max(initial=0.0)))
+    assert 0 < worst < 1e-3

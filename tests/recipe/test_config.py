@@ -1,0 +1,101 @@
+"""A wrong recipe is refused with the fix, before anything starts."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agar.config import resolve
+from agar.errors import ConfigError
+from agar.recipe.config import Recipe
+
+RECIPE = """
+[policies.main]
+model = "{model}"
+
+[policies.main.algorithm]
+type = "grpo"
+
+[[tasks]]
+env = "Guess-v0"
+
+[[evaluate]]
+env = "Guess-v0"
+"""
+
+
+@pytest.fixture
+def model(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        (folder / name).write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"")
+    return folder
+
+
+def recipe(tmp_path: Path, model: Path, *overrides: str) -> Recipe:
+    file = tmp_path / "recipe.toml"
+    file.write_text(RECIPE.format(model=model))
+    return resolve(Recipe, files=[file], overrides=overrides).config
+
+
+def test_a_good_recipe_passes_and_survives_its_own_dump(tmp_path, model):
+    found = recipe(tmp_path, model)
+    found.check("train")
+    dumped = tmp_path / "recipe.json"
+    dumped.write_text(found.model_dump_json())
+    assert resolve(Recipe, files=[dumped]).config == found
+    assert json.loads(dumped.read_text())["rollout"]["group_size"] == 8
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("rollout.group_siz=4", r"group_siz.*group_size"),
+        ("rollout.group_size=four", r"rollout\.group_size.*four"),
+        ("rollout.group_size=0", r"rollout\.group_size.*0"),
+        ("run.name=a/b", r"run\.name"),
+    ],
+)
+def test_a_wrong_key_or_value_is_named_with_what_was_expected(tmp_path, model, override, message):
+    with pytest.raises(ConfigError, match=message):
+        recipe(tmp_path, model, override)
+
+
+@pytest.mark.parametrize(
+    ("override", "command", "message"),
+    [
+        ("rollout.group_size=1", "train", r"rollout\.group_size = 1: grpo.*at least 2"),
+        ("policies.main.model=nowhere", "train", r"policies\.main\.model = 'nowhere': there is no such folder"),
+        ("policies.main.loss=sft", "train", r'policies\.main\.loss = "sft"'),
+        ("tasks.0.env=Gess-v0", "train", r"tasks\.0\.env.*Guess-v0"),
+        ("tasks.0.policy=other", "train", r"tasks\.0\.policy = 'other'.*main"),
+        ("run.steps=1", "sft", r"\[demonstrations\]"),
+    ],
+)
+def test_what_no_single_field_can_know_is_checked_too(tmp_path, model, override, command, message):
+    with pytest.raises(ConfigError, match=message):
+        recipe(tmp_path, model, override).check(command)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_an_incomplete_model_folder_is_refused_by_file(tmp_path, model, name):
+    (model / name).unlink()
+    with pytest.raises(ConfigError, match=r"lacks.*(json|safetensors)"):
+        recipe(tmp_path, model).check("train")
+
+
+def test_one_attempt_is_enough_for_an_algorithm_without_groups(tmp_path, model):
+    recipe(tmp_path, model, "rollout.group_size=1", "policies.main.algorithm.type=reinforce_plus_plus").check("train")
+
+
+def test_a_table_that_leaves_out_a_path_gets_its_default(tmp_path, model):
+    assert recipe(tmp_path, model, "run.steps=1").run.dir == Path("runs")
+
+
+def test_every_default_keeps_its_own_bounds(tmp_path, model):
+    """Defaults are not validated on use, so they are here: the dumped defaults must be a valid recipe."""
+    dumped = tmp_path / "defaults.json"
+    dumped.write_text(recipe(tmp_path, model).model_dump_json())
+    resolve(Recipe, files=[dumped])
