@@ -12,8 +12,8 @@ from agar.trainer.algorithms.config import AlgorithmConfig, GrpoConfig
 class OptimizerConfig(BaseConfig):
     """AdamW with gradient clipping."""
 
-    lr: float = Field(1e-6, gt=0, le=1)
-    """Peak learning rate."""
+    lr: float = Field(1e-6, ge=0, le=1)
+    """Peak learning rate; 0 leaves the weights as they are, which is a control: nothing may be learnt."""
     betas: tuple[float, float] = (0.9, 0.95)
     """Decay of the first and the second moment."""
     eps: float = Field(1e-8, gt=0)
