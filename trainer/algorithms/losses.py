@@ -5,8 +5,6 @@ that add up likewise. Sums named `*_sum` run over trained tokens: divided by `to
 the others are parts of the loss as they stand.
 """
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
@@ -15,7 +13,7 @@ from agar.trainer.algorithms.config import PolicyGradientConfig
 from agar.trainer.algorithms.corrections import correction_weights
 from agar.trainer.algorithms.inputs import LossInputs, Reduce, whole_rows
 from agar.trainer.algorithms.kl import kl_estimate, safe_exp
-from agar.types import Metrics
+from agar.trainer.algorithms.metrics import mean_metrics as mean_metrics
 
 Sums = dict[str, Tensor]
 """Scalar tensors without gradient, by name; add them up over micro-batches, data and context parallel ranks."""
@@ -154,17 +152,6 @@ def cispo_surrogate(
     ratio = ratio_T.detach()
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
     return -clipped * advantages_T * logprobs_T, {"clipped_sum": clipped != ratio}
-
-
-def mean_metrics(sums: Mapping[str, float]) -> Metrics:
-    """Metrics of a step from its total sums: `x_sum` becomes `trainer/x_mean`, the rest `trainer/x`."""
-    tokens = max(sums.get("tokens", 0.0), 1.0)
-    return {
-        f"trainer/{name.removesuffix('_sum')}_mean" if name.endswith("_sum") else f"trainer/{name}": (
-            value / tokens if name.endswith("_sum") else value
-        )
-        for name, value in sums.items()
-    }
 
 
 def _corrected_surrogate(

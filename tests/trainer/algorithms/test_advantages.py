@@ -141,6 +141,20 @@ def test_roles_and_ordinals_are_groups_of_their_own(make_sample):
     assert values(samples, DrGrpoConfig()) == [0.5, -0.5, -5, 5, 0]
 
 
+def test_roles_are_normalised_over_the_batch_each_for_itself(make_sample):
+    solvers = [make_sample(str(i), task=str(i), reward=r, role="solver") for i, r in enumerate([0, 1])]
+    critics = [make_sample(str(i), task=str(i), reward=r, role="critic") for i, r in enumerate([100, 300])]
+    got = values([*solvers, *critics], ReinforcePlusPlusConfig())
+    assert got == pytest.approx([-math.sqrt(3) / 2, math.sqrt(3) / 2] * 2)  # +- 1/2 over sqrt(1/3), in spreads
+
+
+def test_a_first_token_does_not_count_as_trained(make_sample):
+    def batch(mask):
+        return [make_sample("a", reward=1, mask=mask), make_sample("b", reward=0, mask=(0, 1, 1))]
+
+    assert values(batch((1, 1)), ReinforcePlusPlusConfig()) == values(batch((0, 1)), ReinforcePlusPlusConfig())
+
+
 def test_a_trajectory_with_two_rewards_is_refused(make_sample):
     with pytest.raises(ShapeError, match="must share one reward and outcome"):
         advantages([make_sample("a", reward=1, weight=0.5), make_sample("a", reward=0, weight=0.5)], GrpoConfig())

@@ -61,6 +61,6 @@ def test_settings_without_effect_are_refused():
         parse({"type": "reinforce_plus_plus", "divide_by_std": True})
 
 
-def test_settings_and_planning_load_no_torch():
-    code = "import agar.trainer.batching.plan, agar.trainer.algorithms.config, sys; sys.exit('torch' in sys.modules)"
+def test_planning_and_metrics_load_no_torch():
+    code = "import agar.trainer.batching.plan, agar.trainer.algorithms.metrics, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=50, check=False).returncode == 0

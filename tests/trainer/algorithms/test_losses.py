@@ -18,7 +18,6 @@ from agar.trainer.algorithms.kl import kl_estimate
 from agar.trainer.algorithms.losses import (
     cispo_surrogate,
     clipped_surrogate,
-    mean_metrics,
     policy_loss,
     sft_loss,
 )
@@ -366,7 +365,7 @@ def test_correction_weighs_neither_kl_nor_entropy():
     assert loss == pytest.approx(0.5 * (math.exp(-0.3) - 1 + 0.3) - 0.5)
 
 
-# ------------------------------------------------------------------------------------------------ SFT, metrics
+# -------------------------------------------------------------------------------------------------------- SFT
 
 
 def test_sft_loss_is_the_weighted_negative_log_likelihood():
@@ -382,12 +381,3 @@ def test_sft_loss_is_the_weighted_negative_log_likelihood():
 def test_half_precision_logprobs_are_summed_in_float32():
     loss, _ = sft_loss(inputs(weights=torch.tensor(WEIGHTS)), torch.tensor(NOW, dtype=torch.bfloat16))
     assert loss.dtype == torch.float32
-
-
-def test_sums_become_means_over_tokens_and_loss_parts_stay():
-    assert mean_metrics({"loss": 0.5, "tokens": 4.0, "entropy_sum": 2.0}) == {
-        "trainer/loss": 0.5,
-        "trainer/tokens": 4.0,
-        "trainer/entropy_mean": 0.5,
-    }
-    assert mean_metrics({"tokens": 0.0, "nll_sum": 0.0})["trainer/nll_mean"] == 0
