@@ -63,8 +63,8 @@ def test_every_folder_of_modules_is_a_package() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_distributions_hold_everything_once_and_only_agar_at_the_top(tmp_path: Path) -> None:
-    checkout = tmp_path / "checkout"
-    for name in tracked():
+    checkout, files, expected = tmp_path / "checkout", tracked(), packaged()
+    for name in files:
         copy = checkout / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / name).is_symlink():
@@ -80,12 +80,12 @@ def test_distributions_hold_everything_once_and_only_agar_at_the_top(tmp_path: P
         names = archive.namelist()
     assert sorted(names) == sorted(set(names))
     assert {name.split("/")[0] for name in names} == {"agar", f"agar-{agar.__version__}.dist-info"}
-    assert {name for name in names if name.startswith("agar/")} == packaged()
+    assert {name for name in names if name.startswith("agar/")} == expected
     [sdist] = (tmp_path / "dist").glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
     assert {name for name in inside if name.startswith("src/agar/") and "." in name.rsplit("/", 1)[-1]} >= {
-        f"src/{name}" for name in packaged()
+        f"src/{name}" for name in expected
     }
     assert {"LICENSE", "README.md", "pyproject.toml"} <= inside
 

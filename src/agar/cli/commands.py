@@ -49,6 +49,12 @@ class Command:
 
 
 COMMANDS: Mapping[str, Command] = {
+    "train": Command(
+        module="agar.cli.train", help="train a recipe's policies by reinforcement learning", overrides=True
+    ),
+    "sft": Command(module="agar.cli.train", help="train a recipe's policy on demonstrations", overrides=True),
+    "rollout": Command(module="agar.cli.rollout", help="play a recipe's tasks and keep the traces", overrides=True),
+    "eval": Command(module="agar.cli.evaluate", help="play a recipe's evaluations", overrides=True),
     "env": Command(module="agar.cli.env", help="list environments, or check that one keeps the contract"),
     "doctor": Command(module="agar.cli.doctor", help="find what this machine lacks, and say the fix"),
 }
