@@ -1,0 +1,55 @@
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agar.ledger.canonical import freeze, message_key, nested_within, spell
+from agar.types import Message, ToolCall
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-100, 100) | st.floats(-9, 9) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def shuffled(value):
+    if isinstance(value, dict):
+        return {key: shuffled(item) for key, item in reversed(value.items())}
+    return [shuffled(item) for item in value] if isinstance(value, list) else value
+
+
+@given(VALUES)
+def test_key_order_and_spelling_do_not_count(value):
+    assert freeze(shuffled(value)) == freeze(json.loads(json.dumps(value, indent=2)))
+
+
+@given(VALUES, VALUES)
+def test_equal_keys_mean_equal_values(one, other):
+    if freeze(one) == freeze(other):
+        assert one == other
+
+
+def test_true_is_not_one_but_one_is_one_point_nought():
+    assert freeze({"a": True}) != freeze({"a": 1})
+    assert freeze({"a": 1.0}) == freeze({"a": 1})
+    assert freeze([["a", 1]]) != freeze({"a": 1})
+
+
+def test_a_message_key_ignores_reasoning_ids_and_trailing_white_space():
+    one = Message(role="assistant", content="x", reasoning="r", tool_calls=(ToolCall(id="1", name="f"),))
+    other = Message(role="assistant", content="x \n", tool_calls=(ToolCall(id="2", name="f"),))
+    assert message_key(one) == message_key(other)
+    assert message_key(one) != message_key(Message(role="user", content="x"))
+
+
+def test_spelling_is_compact_and_keeps_key_order():
+    assert spell({"b": "é", "a": [1, True]}) == '{"b":"é","a":[1,true]}'
+
+
+def test_nesting_is_bounded():
+    deep = 1
+    for _ in range(64):
+        deep = [deep]
+    assert nested_within(deep)
+    assert not nested_within([deep])

@@ -1,0 +1,406 @@
+"""Whatever an agent does to its history, every trained token has the prefix it was sampled on.
+
+A state machine plays an unruly client over the JSON of the wire. Its engine prices each token by a hash of the whole
+prefix, so that a wrong prefix anywhere shows as a wrong number in the emitted rows: no invariant is assumed.
+"""
+
+import asyncio
+import copy
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import agar.ledger.emission as emission_module
+from agar.errors import AgarError, EngineAborted
+from agar.ledger.audit import audit
+from agar.ledger.config import RecordPolicy
+from agar.ledger.emission import Exclusion, emission, emit
+from agar.ledger.families import family_for
+from agar.ledger.forest import Forest
+from agar.ledger.toy import hash_logprobs, write_toy_model
+from agar.ledger.trace import Trace
+from agar.rollout.gateway.call import BadRequest
+from agar.rollout.gateway.chat_completions import ToolCache, read_request, write_reply
+from agar.rollout.gateway.session import GatewaySession, Limits
+from agar.types import Finish, GroupId, Message, Outcome, Reward, Sampled, Sampling, TaskRow, ToolCall
+
+TOOLS = [{"type": "function", "function": {"name": "sh", "description": "Run.", "parameters": {"type": "object"}}}]
+WORDS = st.sampled_from(["cat 47", "box 83\n", " gold", "<|im_end|>", "<tool_call>{}", "é\u2028", "", "  ", "</think>"])
+ARGUMENTS = st.dictionaries(
+    st.sampled_from("abc"), st.sampled_from([1, 1.5, True, None, "x", ["y", {"z": 0}]]), max_size=3
+)
+
+
+class Engine:
+    """Says what the test drew; remembers everything."""
+
+    def __init__(self):
+        self.version = 0
+        self.reply: list[int] = []
+        self.finish = Finish.STOP
+        self.calls: list[tuple[np.ndarray, np.ndarray]] = []
+
+    async def generate(self, ids, sampling, *, routing_key):
+        cut = len(self.reply) > sampling.max_tokens
+        reply = np.array(self.reply[: sampling.max_tokens], np.int32)
+        self.calls.append((ids.copy(), reply))
+        half = len(reply) // 2  # weights change in the middle of every reply
+        versions = np.r_[np.full(half, self.version), np.full(len(reply) - half, self.version + 1)]
+        self.version += 1
+        return Sampled.restore(
+            token_ids=reply,
+            logprobs=hash_logprobs(ids, reply),
+            policy_versions=versions,
+            finish=Finish.LENGTH if cut and self.finish is Finish.STOP else self.finish,
+        )
+
+
+class UnrulyClient(RuleBasedStateMachine):
+    record = RecordPolicy()
+    family = None
+
+    @initialize(max_tokens=st.sampled_from([3, 12, 200]))
+    def open(self, max_tokens):
+        self.engine = Engine()
+        self.runner = asyncio.Runner()
+        self.tools = ToolCache()
+        self.session = GatewaySession(
+            id="key",
+            policy="main",
+            engine=self.engine,
+            family=self.family,
+            sampling=Sampling(max_tokens=max_tokens),
+            limits=Limits(),
+            record=self.record,
+            base_url="",
+        )
+        self.threads: list[list[dict]] = []  # conversations under way, each ending in what the model is to answer
+        self.bodies: list[bytes] = []
+        self.stored: dict[bytes, bytes] = {}
+
+    def send(self, body: bytes) -> dict | None:
+        try:
+            reply = self.runner.run(self.session.call(read_request(body, self.tools)))
+        except EngineAborted:
+            return None
+        text = write_reply(reply, "main")
+        self.bodies.append(body)
+        self.stored[body] = text
+        return json.loads(text)["choices"][0]["message"]
+
+    def ask(self, thread: int, **extra) -> None:
+        history = self.threads[thread]
+        message = self.send(json.dumps({"messages": history, "tools": TOOLS, **extra}).encode())
+        if message is not None:
+            message.pop("parse_error", None)
+            history.append(message)
+
+    # ------------------------------------------------------------------------------------------ the model
+
+    @rule(text=WORDS, reasoning=st.none() | WORDS, calls=st.lists(ARGUMENTS, max_size=3), split=st.integers(0, 3))
+    def model_will_say(self, text, reasoning, calls, split):
+        message = Message(
+            role="assistant",
+            content=text,
+            reasoning=reasoning,
+            tool_calls=tuple(ToolCall(id="", name="sh", arguments=a) for a in calls),
+        )
+        ids, mask = self.family.transcript([message])
+        tokens = [t for i, t in enumerate(ids[mask].tolist()) for t in (self._split(t) if i % 4 < split else [t])]
+        self.engine.reply, self.engine.finish = tokens, Finish.STOP
+
+    def _split(self, token):
+        """The token's text in single bytes: ids that no encoder would give."""
+        if token in self.family.tokenizer.added.values():
+            return [token]
+        text = self.family.tokenizer.decode([token])
+        pieces = [i for c in text for i in self.family.tokenizer.encode(c).tolist()]
+        return pieces if self.family.tokenizer.decode(pieces) == text else [token]
+
+    @rule(ids=st.lists(st.integers(0, 300), max_size=8))
+    def model_will_ramble(self, ids):
+        self.engine.reply, self.engine.finish = ids, Finish.STOP
+
+    @rule()
+    def engine_will_abort(self):
+        self.engine.finish = Finish.ABORT
+
+    # ------------------------------------------------------------------------------------------ the client
+
+    @rule(text=WORDS, system=st.none() | WORDS)
+    def start_a_conversation(self, text, system):
+        head = [] if system is None else [{"role": "system", "content": system}]
+        self.threads.append([*head, {"role": "user", "content": text}])
+        self.ask(len(self.threads) - 1)
+
+    @precondition(lambda self: self.threads)
+    @rule(data=st.data(), text=WORDS)
+    def go_on(self, data, text):
+        self._continue(data, data.draw(st.integers(0, len(self.threads) - 1)), text)
+
+    def _continue(self, data, thread, text):
+        history = self.threads[thread]
+        calls = history[-1].get("tool_calls") or []
+        results = [{"role": "tool", "tool_call_id": c["id"], "content": f"{text}{i}"} for i, c in enumerate(calls)]
+        history += data.draw(st.permutations(results)) or [{"role": "user", "content": text}]
+        self.ask(thread)
+
+    def _replies(self, role="assistant"):
+        return [m for thread in self.threads for m in thread if m["role"] == role]
+
+    @precondition(lambda self: self._replies())
+    @rule(data=st.data(), how=st.sampled_from(["reasoning", "spaces", "keys", "tail", "ids", "null"]))
+    def send_a_reply_back_changed(self, data, how):
+        message = data.draw(st.sampled_from(self._replies()))
+        calls = message.get("tool_calls") or []
+        if how == "reasoning":
+            message.pop("reasoning_content", None)
+        elif how == "tail":
+            message["content"] = (message.get("content") or "") + " \n"
+        elif how == "null":
+            message["content"] = message.get("content") or None
+        for call in calls:
+            function = call["function"]
+            value = json.loads(function["arguments"])
+            if how == "spaces":
+                function["arguments"] = json.dumps(value, indent=1)
+            elif how == "keys":
+                function["arguments"] = json.dumps(dict(sorted(value.items(), reverse=True)))
+            elif how == "ids":
+                call["id"] = "other" + call["id"]
+
+    @precondition(lambda self: self._replies())
+    @rule(data=st.data(), text=WORDS)
+    def edit_a_reply(self, data, text):
+        data.draw(st.sampled_from(self._replies()))["content"] = text
+
+    @precondition(lambda self: self.threads)
+    @rule(data=st.data())
+    def reorder_parallel_results(self, data):
+        thread = data.draw(st.sampled_from(self.threads))
+        for i in range(len(thread) - 1):
+            if thread[i]["role"] == thread[i + 1]["role"] == "tool":
+                thread[i], thread[i + 1] = thread[i + 1], thread[i]
+
+    @precondition(lambda self: self._replies())
+    @rule(data=st.data(), text=WORDS)
+    def fork_a_conversation(self, data, text):
+        """A sub-agent that is given the conversation up to some reply, while the conversation goes on."""
+        ends = [
+            (t, i) for t, thread in enumerate(self.threads) for i, m in enumerate(thread) if m["role"] == "assistant"
+        ]
+        thread, end = data.draw(st.sampled_from(ends))
+        self.threads.append(copy.deepcopy(self.threads[thread][: end + 1]))
+        self._continue(data, len(self.threads) - 1, text)
+
+    @precondition(lambda self: self.threads)
+    @rule(data=st.data(), text=WORDS)
+    def compact_a_conversation(self, data, text):
+        thread = data.draw(st.sampled_from(self.threads))
+        thread[1:] = [{"role": "assistant", "content": text}, {"role": "user", "content": text}]
+
+    @precondition(lambda self: self.threads)
+    @rule(data=st.data(), seed=st.integers(0, 2))
+    def ask_the_same_again_in_other_words(self, data, seed):
+        thread = data.draw(st.integers(0, len(self.threads) - 1))
+        while len(self.threads[thread]) > 1 and self.threads[thread][-1]["role"] == "assistant":
+            self.threads[thread].pop()
+        self.ask(thread, seed=seed)
+
+    @precondition(lambda self: self.bodies)
+    @rule(data=st.data())
+    def retry(self, data):
+        body = data.draw(st.sampled_from(self.bodies))
+        before, calls = self.stored[body], len(self.engine.calls)
+        self.send(body)
+        if len(self.engine.calls) == calls:
+            assert self.stored[body] == before
+
+    @rule(body=st.sampled_from([b"{", b'{"messages": []}', b'{"messages": [{"role": "user", "content": 1}]}']))
+    def send_garbage(self, body):
+        try:
+            read_request(body, self.tools)
+        except BadRequest:
+            return
+        raise AssertionError("garbage was accepted")
+
+    # ------------------------------------------------------------------------------------------ the proof
+
+    def trace(self) -> Trace:
+        forest = self.session._forest
+        return Trace(
+            trajectory="t",
+            group=GroupId(task="k", ordinal=0),
+            role="agent",
+            policy="main",
+            task=TaskRow(key="k"),
+            nodes=tuple(forest.nodes),
+            divergences=tuple(forest.differences),
+            reward=Reward(total=1.0),
+            outcome=Outcome.COMPLETED,
+        )
+
+    @invariant()
+    def every_trained_token_is_priced_on_its_own_prefix_and_none_is_lost(self):
+        if not hasattr(self, "session"):
+            return
+        trace = self.trace()
+        result = emission(trace, self.record)
+        trained = 0
+        for row in result.samples:
+            oracle = hash_logprobs(np.array([], np.int32), row.token_ids)  # I1 and I3, from the row alone
+            assert (row.logprobs == np.where(row.loss_mask, oracle, np.float32(0))).all()
+            trained += int(row.loss_mask.sum())
+        left_out = sum(run.stop - run.start for run in result.excluded)
+        assert all(run.reason in Exclusion for run in result.excluded)
+        assert trained + left_out == sum(len(reply) for _, reply in self.engine.calls)  # I2
+        for node, (prompt, reply) in zip(trace.nodes, self.engine.calls, strict=True):
+            assert trace.prompt(node.id).tolist() == prompt.tolist()  # I7: what the engine really got
+            assert node.sampled.token_ids.tolist() == reply.tolist()
+        assert len(result.samples) <= len(trace.leaves)
+
+    def teardown(self):
+        if not hasattr(self, "session"):
+            return
+        sealed = self.session.seal()
+        self.runner.close()
+        trace = self.trace()
+        assert sealed.open_calls == 0
+        rows = emit(trace, self.record)
+        audit([trace], rows, self.record).raise_if_broken()
+        again = Trace.load(trace.dump())
+        assert again.dump() == trace.dump()
+        for before, after in zip(rows, emit(again, self.record), strict=True):
+            assert before.token_ids.tobytes() == after.token_ids.tobytes()
+            assert before.logprobs.tobytes() == after.logprobs.tobytes()
+            assert before.loss_mask.tobytes() == after.loss_mask.tobytes()
+
+
+def play(tmp_path_factory, record, examples, phases=tuple(Phase), derandomize=False):
+    machine = type("Machine", (UnrulyClient,), {"record": record})
+    machine.family = family_for(write_toy_model(tmp_path_factory.mktemp("model")))
+    case = machine.TestCase
+    case.settings = settings(
+        max_examples=examples,
+        stateful_step_count=30,
+        deadline=None,
+        database=None,
+        derandomize=derandomize,
+        print_blob=False,
+        phases=phases,
+        suppress_health_check=list(HealthCheck),
+    )
+    case().runTest()
+
+
+def test_an_unruly_client_never_breaks_the_record(tmp_path_factory):
+    play(tmp_path_factory, RecordPolicy(), 40)
+
+
+def test_nor_does_it_under_the_other_policies(tmp_path_factory):
+    play(tmp_path_factory, RecordPolicy(match="strict", truncated="exclude", abandoned="train"), 15)
+    play(tmp_path_factory, RecordPolicy(on_divergence="fork"), 15)
+
+
+def re_encode_replies(monkeypatch):
+    commit = Forest.commit
+
+    def broken(self, plan, sampled, turn, **fields):
+        again = self._family.tokenizer.encode(self._family.tokenizer.decode(sampled.token_ids), special=True)
+        if len(again) and len(again) <= len(sampled):
+            sampled = Sampled.restore(
+                token_ids=again,
+                logprobs=sampled.logprobs[: len(again)],
+                policy_versions=sampled.policy_versions[: len(again)],
+                finish=sampled.finish,
+            )
+        return commit(self, plan, sampled, turn, **fields)
+
+    monkeypatch.setattr(Forest, "commit", broken)
+
+
+def render_history_again(monkeypatch):
+    def broken(self, match, sent, consumed, keys):
+        plan = extend(self, match, sent, consumed, keys)
+        return plan and replace(plan, prompt=self._family.render(sent, plan.tools))
+
+    extend = Forest._extend
+    monkeypatch.setattr(Forest, "_extend", broken)
+
+
+def drop_the_separator(monkeypatch):
+    """The record lacks a token that the engine was given."""
+
+    def broken(self, match, sent, consumed, keys):
+        plan = extend(self, match, sent, consumed, keys)
+        return plan and replace(plan, delta=plan.delta[1:])
+
+    extend = Forest._extend
+    monkeypatch.setattr(Forest, "_extend", broken)
+
+
+def keep_one_accumulator(monkeypatch):
+    """Every call is taken for the continuation of the newest one."""
+    monkeypatch.setattr(Forest, "_choose", lambda self, state, sent, respelled: (self.nodes[-1], ()))
+    monkeypatch.setattr(Forest, "context", lambda self, node: self._contexts[len(self.nodes) - 1])
+    monkeypatch.setattr(Trace, "path", lambda self, node: list(self.nodes[: node + 1]))
+
+
+def train_shared_replies_in_every_row(monkeypatch):
+    class Forgetful(set):
+        def update(self, *_):
+            pass
+
+    monkeypatch.setattr(emission_module, "set", Forgetful, raising=False)
+
+
+def lose_forks(monkeypatch):
+    """Only the deepest path is delivered."""
+    leaves = Trace.leaves
+    monkeypatch.setattr(Trace, "leaves", property(lambda self: leaves.fget(self)[-1:]))
+
+
+def shift_logprobs(monkeypatch):
+    whole = emission_module._sample
+
+    def broken(*arguments, **fields):
+        row = whole(*arguments, **fields)
+        return row.but(logprobs=np.where(row.loss_mask, np.roll(row.logprobs, 1), np.float32(0)))
+
+    monkeypatch.setattr(emission_module, "_sample", broken)
+
+
+def sample_twice_for_one_reply(monkeypatch):
+    """A retry reaches the engine again and its tokens are nowhere."""
+    generate = Engine.generate
+
+    async def broken(self, ids, sampling, *, routing_key):
+        await generate(self, ids, sampling, routing_key=routing_key)
+        return await generate(self, ids, sampling, routing_key=routing_key)
+
+    monkeypatch.setattr(Engine, "generate", broken)
+
+
+@pytest.mark.parametrize(
+    "seed_bug",
+    [
+        re_encode_replies,
+        render_history_again,
+        drop_the_separator,
+        keep_one_accumulator,
+        train_shared_replies_in_every_row,
+        lose_forks,
+        shift_logprobs,
+        sample_twice_for_one_reply,
+    ],
+    ids=lambda bug: bug.__name__,
+)
+def test_the_proof_has_teeth(tmp_path_factory, monkeypatch, seed_bug):
+    seed_bug(monkeypatch)
+    with pytest.raises((AssertionError, AgarError, ValueError, ExceptionGroup)):
+        play(tmp_path_factory, RecordPolicy(), 300, phases=(Phase.generate,), derandomize=True)
