@@ -9,17 +9,13 @@ import agar
 from agar.envs.library.hunt import AMOUNTS, BOXES, Hunt, boxes, open_box, split_of, tasks
 from agar.envs.runner import as_async
 from agar.errors import ConfigError
+from agar.sandbox.config import SandboxSpec
 from agar.types import ToolCall, Turn
 
 
 @pytest.fixture
-def hunt(memory_sandbox):
-    class MemoryHunt(Hunt):
-        def make_sandbox(self):
-            self.box = memory_sandbox()
-            return self.box
-
-    return MemoryHunt()
+def hunt():
+    return Hunt(sandbox=SandboxSpec(backend="fake"))
 
 
 def follow(content: dict[int, str], start: int) -> tuple[list[int], int]:
@@ -90,7 +86,7 @@ async def test_following_the_trail_and_saying_the_amount_earns_one(hunt):
         assert observation[0].text == f"gold {task.payload['gold']}"
         _, reward, terminated, _, info = await env.astep(f" {task.payload['gold']}\n")
         assert (reward, terminated, info["reward_parts"]) == (1.0, True, {"gold": 1.0})
-        assert hunt.box.closed
+        assert not hunt.sb.started
 
 
 @pytest.mark.parametrize("answer", ["", "no idea", "{gold} or 11", "gold {gold}", "0{gold}", "{gold}.0", "-{gold}"])
@@ -102,12 +98,11 @@ async def test_anything_but_exactly_the_amount_earns_nothing(hunt, answer):
         assert (reward, terminated) == (0.0, True)
 
 
-async def test_an_episode_that_opens_no_box_makes_no_sandbox(hunt, memory_sandbox):
-    before = memory_sandbox.made
+async def test_an_episode_that_opens_no_box_makes_no_sandbox(hunt, monkeypatch):
+    monkeypatch.setattr(hunt, "make_sandbox", lambda: pytest.fail("a sandbox was made"))
     async with as_async(hunt) as env:
         await env.areset(seed=1)
         await env.astep("11")
-    assert memory_sandbox.made == before
 
 
 async def test_a_failing_command_is_answered_with_its_exit_code(hunt):
@@ -128,3 +123,31 @@ async def test_long_output_is_cut(hunt):
             Turn(tool_calls=(ToolCall(id="a", name="sh", arguments={"command": command}),))
         )
         assert len(observation[0].text) == hunt.output_chars + len("...")
+
+
+@pytest.mark.sandbox
+async def test_the_same_episode_in_a_real_sandbox():
+    task = next(t for t in tasks("heldout") if len(t.payload["trail"]) == 4)
+    async with as_async(agar.make("Hunt-v0")) as env:
+        await env.areset(options={"task": task})
+        for call, number in enumerate(task.payload["trail"]):
+            observation, *_ = await env.astep(open_box(number, call=call))
+        assert observation[0].text == f"gold {task.payload['gold']}"
+        observation, *_ = await env.astep(
+            Turn(tool_calls=(ToolCall(id="a", name="sh", arguments={"command": "ls | wc -l; whoami"}),))
+        )
+        assert observation[0].text.split()[0] == str(len(BOXES))
+        _, reward, *_ = await env.astep(str(task.payload["gold"]))
+        assert reward == 1.0
+
+
+@pytest.mark.sandbox
+async def test_a_command_that_hangs_is_killed_and_the_agent_is_told():
+    env = Hunt()
+    env.command_timeout_s = 0.5
+    async with as_async(env) as runner:
+        await runner.areset(seed=1)
+        observation, *_ = await runner.astep(
+            Turn(tool_calls=(ToolCall(id="a", name="sh", arguments={"command": "sleep 60"}),))
+        )
+    assert observation[0].text == "killed (timeout)"

@@ -1,0 +1,197 @@
+"""as_async keeps the contract on every environment's behalf."""
+
+import asyncio
+import threading
+import time
+
+import gymnasium
+import pytest
+
+from agar.envs.base import AsyncEnv, Env
+from agar.envs.registry import make
+from agar.envs.runner import as_async
+from agar.errors import EnvError, SandboxError
+from agar.types import AsyncEnvLike, Message, Outcome, Turn
+
+
+class Says(Env):
+    """Gives what it was told to give."""
+
+    def __init__(self, first="hello", step=("again", 0, False, False, {})):
+        self.first, self.then = first, step
+        self.threads = set()
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.threads.add(threading.get_ident())
+        if isinstance(self.first, Exception):
+            raise self.first
+        return (self.first, {}) if not isinstance(self.first, tuple) else self.first
+
+    def step(self, action):
+        if isinstance(self.then, Exception):
+            raise self.then
+        return self.then
+
+
+class SaysLater(AsyncEnv):
+    """The same, asynchronously."""
+
+    def __init__(self, step=("again", 0, False, False, {})):
+        self.then = step
+        self.released = 0
+
+    async def areset(self, *, seed=None, options=None):
+        await super().areset(seed=seed, options=options)
+        return "hello", {}
+
+    async def astep(self, action):
+        if isinstance(self.then, Exception):
+            raise self.then
+        return self.then
+
+    async def arelease(self):
+        self.released += 1
+
+
+user = Message(role="user", content="hi")
+
+
+@pytest.mark.parametrize(
+    ("observation", "messages"),
+    [("hi", [user]), (user, [user]), ([user, user], [user, user]), ((user,), [user]), ("", []), ([], [])],
+)
+async def test_observations_come_as_messages(observation, messages):
+    env = as_async(Says(first=(observation, {"a": 1}), step=(observation, 1, False, False, {})))
+    assert isinstance(env, AsyncEnvLike)
+    assert await env.areset() == (messages, {"a": 1})
+    assert await env.astep("x") == (messages, 1.0, False, False, {})
+
+
+async def test_a_synchronous_environment_runs_outside_the_loops_thread():
+    env = Says()
+    await as_async(env).areset()
+    assert env.threads.isdisjoint({threading.get_ident()})
+
+
+async def test_a_slow_environment_does_not_hold_up_the_loop():
+    class Slow(Says):
+        def step(self, action):
+            time.sleep(0.2)
+            return super().step(action)
+
+    env = as_async(Slow())
+    await env.areset()
+    step = asyncio.create_task(env.astep("x"))
+    ticks = 0
+    while not step.done():
+        await asyncio.sleep(0.01)
+        ticks += 1
+    assert ticks > 5
+
+
+async def test_the_registered_turn_limit_truncates_unless_the_task_ended():
+    env = as_async(make("Guess-v0"))
+    await env.areset(seed=3)
+    ends = [(await env.astep("0"))[2:] for _ in range(8)]
+    assert ends[:7] == [(False, False, {})] * 7
+    assert ends[7] == (False, True, {"truncated_by": "max_turns"})
+    one = as_async(Says(step=("bye", 1.0, True, False, {})), max_turns=1)
+    await one.areset()
+    assert (await one.astep("x"))[2:] == (True, False, {})
+
+
+async def test_gymnasiums_wrappers_are_not_stepped_over():
+    class Shout(gymnasium.ObservationWrapper):
+        def observation(self, observation):
+            return observation.upper()
+
+    for inner in (Says(), SaysLater()):
+        async with as_async(Shout(inner)) as env:
+            assert (await env.areset())[0][0].text == "HELLO"
+            assert (await env.astep("x"))[0][0].text == "AGAIN"
+
+
+async def test_an_environment_made_by_gymnasium_plays_too():
+    async with as_async(gymnasium.make("agar.envs.registry:Guess-v0")) as env:
+        await env.areset(seed=3)
+        for _ in range(7):
+            await env.astep("0")
+        assert (await env.astep("0"))[2:4] == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("result", "complaint"),
+    [
+        (ValueError("bug"), "step raised ValueError: bug"),
+        (("a", 0.0, True), "must return .* got a tuple of 3"),
+        (None, "must return .* got NoneType"),
+        (("a", 0.0, False, False, None), "must return"),
+        ((3, 0.0, False, False, {}), "observation of type int"),
+        ((["a"], 0.0, False, False, {}), "observation of type list"),
+        (("a", "much", False, False, {}), "reward 'much'"),
+        (("a", float("nan"), False, False, {}), "reward nan"),
+        (("a", float("inf"), False, False, {}), "reward inf"),
+        (("a", 0.0, False, True, {"failure": "bad luck"}), "set an agar.Outcome"),
+    ],
+)
+@pytest.mark.parametrize("make_env", [Says, SaysLater])
+async def test_a_broken_contract_is_an_env_error_that_says_what(make_env, result, complaint):
+    env = as_async(make_env(step=result))
+    await env.areset()
+    with pytest.raises(EnvError, match=complaint):
+        await env.astep("x")
+    with pytest.raises(EnvError, match="reset it first"):
+        await env.astep("x")
+
+
+@pytest.mark.parametrize("first", [ValueError("bug"), ("a", {}, 1), ("a",), (3, {})])
+async def test_a_broken_reset_is_an_env_error(first):
+    with pytest.raises(EnvError, match="Says"):
+        await as_async(Says(first=first)).areset()
+
+
+async def test_a_hanging_step_is_an_env_error():
+    class Hangs(SaysLater):
+        async def astep(self, action):
+            await asyncio.sleep(60)
+
+    env = as_async(Hangs(), step_timeout_s=0.05)
+    await env.areset()
+    with pytest.raises(EnvError, match=r"Hangs\.step did not return within 0.05 s"):
+        await env.astep("x")
+
+
+async def test_a_sandbox_error_out_of_any_step_is_an_infrastructure_failure():
+    for make_env in (Says, SaysLater):
+        env = as_async(make_env(step=SandboxError("gone")))
+        await env.areset()
+        expected = {"failure": Outcome.INFRA_ERROR, "failure_reason": "gone"}
+        assert await env.astep("x") == ([], 0.0, False, True, expected)
+
+
+async def test_a_failure_may_be_named_by_its_value():
+    env = as_async(Says(step=("a", 0.0, False, True, {"failure": "infra_error"})))
+    await env.areset()
+    assert (await env.astep("x"))[4]["failure"] is Outcome.INFRA_ERROR
+
+
+async def test_no_step_before_a_reset_or_after_the_end():
+    env = as_async(Says(step=("bye", 1.0, True, False, {})))
+    with pytest.raises(EnvError, match="reset it first"):
+        await env.astep("x")
+    await env.areset()
+    await env.astep(Turn(text="x"))
+    with pytest.raises(EnvError, match="reset it first"):
+        await env.astep("x")
+    await env.areset()
+    assert env.turns == 0
+
+
+async def test_what_an_episode_holds_is_released_at_its_end_and_at_close():
+    env = SaysLater(step=("bye", 1.0, True, False, {}))
+    async with as_async(env) as runner:
+        await runner.areset()
+        await runner.astep("x")
+        assert env.released == 1
+    assert env.released == 2

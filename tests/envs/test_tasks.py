@@ -1,0 +1,96 @@
+"""Task sets and cursors."""
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agar.envs.registry import spec
+from agar.envs.tasks import GeneratedTasks, SeededTasks, TaskCursor, TaskSet, rows
+from agar.errors import ConfigError
+from agar.types import TaskRow
+
+
+def numbered(size: int) -> GeneratedTasks:
+    return GeneratedTasks(lambda index: TaskRow(key=str(index)), size=size)
+
+
+def keys(cursor: TaskCursor, count: int) -> list[str]:
+    return [cursor.next().key for _ in range(count)]
+
+
+@given(st.integers(1, 30), st.integers(0, 5), st.booleans())
+def test_every_epoch_holds_every_task_once(size, seed, shuffle):
+    cursor = TaskCursor(numbered(size), seed=seed, shuffle=shuffle)
+    for _ in range(3):
+        assert sorted(keys(cursor, size), key=int) == [str(index) for index in range(size)]
+
+
+def test_without_shuffling_the_order_is_the_sets_own():
+    assert keys(TaskCursor(numbered(3), shuffle=False), 7) == ["0", "1", "2", "0", "1", "2", "0"]
+
+
+def test_epochs_and_seeds_differ_in_order():
+    cursor = TaskCursor(numbered(50), seed=1)
+    first, second = keys(cursor, 50), keys(cursor, 50)
+    assert first != second
+    assert first != keys(TaskCursor(numbered(50), seed=2), 50)
+    assert first == keys(TaskCursor(numbered(50), seed=1), 50)
+
+
+@given(st.integers(1, 12), st.integers(0, 40), st.booleans())
+def test_a_walk_goes_on_from_its_state_as_if_nothing_had_happened(size, taken, shuffle):
+    cursor = TaskCursor(numbered(size), seed=7, shuffle=shuffle)
+    keys(cursor, taken)
+    state = json.loads(json.dumps(cursor.state()))
+    expected = keys(cursor, 2 * size)
+    resumed = TaskCursor(numbered(size), seed=7, shuffle=shuffle)
+    resumed.load_state(state)
+    assert keys(resumed, 2 * size) == expected
+
+
+@pytest.mark.parametrize(
+    "other", [TaskCursor(numbered(4), seed=1), TaskCursor(numbered(5), seed=2), TaskCursor(numbered(5), shuffle=False)]
+)
+def test_a_state_of_other_tasks_is_refused(other):
+    with pytest.raises(ConfigError, match="resume with the same tasks"):
+        TaskCursor(numbered(5), seed=1).load_state(other.state())
+
+
+def test_an_empty_set_is_refused():
+    with pytest.raises(ConfigError, match="at least one task"):
+        TaskCursor(numbered(0))
+
+
+def test_generated_tasks_are_a_finite_sequence():
+    tasks = numbered(3)
+    assert isinstance(tasks, TaskSet)
+    assert [task.key for task in tasks] == ["0", "1", "2"]
+    assert tasks[-1].key == "2"
+    with pytest.raises(IndexError):
+        tasks[3]
+    assert [task.key for task in rows(tasks, limit=2)] == ["0", "1"]
+
+
+def test_seeded_tasks_of_the_two_splits_share_no_seed_and_no_key():
+    source = SeededTasks("Guess-v0", train=50, heldout=30)
+    train, heldout = list(source("train")), list(source("heldout"))
+    assert (len(train), len(heldout)) == (50, 30)
+    assert {task.payload["seed"] for task in train}.isdisjoint(task.payload["seed"] for task in heldout)
+    assert {task.key for task in train}.isdisjoint(task.key for task in heldout)
+    assert {(task.env, task.split) for task in heldout} == {("Guess-v0", "heldout")}
+
+
+@pytest.mark.parametrize("name", ["Guess-v0", "Hunt-v0"])
+@pytest.mark.parametrize("split", ["train", "heldout"])
+def test_an_index_always_gives_the_same_row(name, split):
+    first = list(itertools.islice(spec(name).tasks(split), 20))
+    assert first == list(itertools.islice(spec(name).tasks(split), 20))
+    assert len({task.key for task in first}) == 20
+
+
+def test_an_unknown_split_is_refused():
+    with pytest.raises(ConfigError, match="train, heldout"):
+        spec("Guess-v0").tasks("test")

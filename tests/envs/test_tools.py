@@ -1,0 +1,190 @@
+"""@tool: the schema that the model sees, the check of what it sends, the call."""
+
+import asyncio
+import time
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import BaseModel, Field
+
+from agar.envs.tools import tool, tools_of
+from agar.errors import ConfigError, ToolError
+
+
+class Point(BaseModel):
+    """A place."""
+
+    x: int
+    y: int = 0
+
+
+class Garden:
+    """Tools of many kinds."""
+
+    @tool
+    async def dig(
+        self, depth: Annotated[int, Field(ge=1, le=9)], title: str = "hole", how: Literal["slow", "fast"] = "slow"
+    ) -> str:
+        """Dig a hole.
+
+        And more, which the model does not see.
+
+        Args:
+            depth: how deep,
+                in metres.
+            title (str): what to call it.
+
+        Returns:
+            What was found.
+        """
+        return f"{title} {depth} {how}"
+
+    @tool
+    def walk(self, to: Point, stops: list[str] | None = None) -> dict[str, object]:
+        """Walk somewhere."""
+        return {"x": to.x + to.y, "stops": stops}
+
+    @tool(name="rest", timeout_s=0.05)
+    async def sleep_a_while(self) -> str:
+        await asyncio.sleep(60)
+        return ""
+
+    @tool(timeout_s=0.05)
+    def block(self) -> str:
+        time.sleep(0.3)
+        return ""
+
+    @tool
+    async def fail(self, how: str) -> str:
+        raise {"told": ToolError("the spade broke"), "own": KeyError("bug"), "late": TimeoutError("mine")}[how]
+
+    def not_a_tool(self) -> str:
+        return ""
+
+
+TOOLS = tools_of(Garden)
+
+
+async def call(name, **arguments):
+    return await TOOLS[name].call(Garden(), arguments, timeout_s=5)
+
+
+def test_marked_methods_are_tools_in_the_order_of_definition():
+    assert list(TOOLS) == ["dig", "walk", "rest", "block", "fail"]
+
+
+def test_the_schema_says_what_hints_and_docstring_say_and_nothing_else():
+    spec = TOOLS["dig"].spec
+    assert (spec.name, spec.description) == ("dig", "Dig a hole.")
+    assert spec.parameters == {
+        "type": "object",
+        "properties": {
+            "depth": {"type": "integer", "minimum": 1, "maximum": 9, "description": "how deep, in metres."},
+            "title": {"type": "string", "default": "hole", "description": "what to call it."},
+            "how": {"type": "string", "enum": ["slow", "fast"], "default": "slow"},
+        },
+        "required": ["depth"],
+    }
+    assert TOOLS["rest"].spec.parameters == {"type": "object", "properties": {}}
+
+
+def test_models_are_described_by_reference():
+    parameters = TOOLS["walk"].spec.parameters
+    assert parameters["properties"]["to"] == {"$ref": "#/$defs/Point"}
+    assert parameters["$defs"]["Point"]["required"] == ["x"]
+    assert "title" not in str(parameters)
+
+
+async def test_arguments_are_converted_defaults_filled_in_results_made_text():
+    assert await call("dig", depth=3) == "hole 3 slow"
+    assert await call("dig", depth="3", title="pit", how="fast") == "pit 3 fast"
+    assert await call("walk", to={"x": 1, "y": 2}) == '{"x": 3, "stops": null}'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({}, "dig: depth: Field required"),
+        ({"depth": 10}, "depth: Input should be less than or equal to 9"),
+        ({"depth": "deep"}, "depth: Input should be a valid integer"),
+        ({"depth": 1, "how": "badly"}, "how: Input should be 'slow' or 'fast'"),
+        ({"depth": 1, "width": 2}, "width: Extra inputs are not permitted"),
+        ({"depth": 1, "title": "\ud800"}, "title: Input should be a valid string"),
+    ],
+)
+async def test_arguments_that_do_not_fit_are_told_in_one_line(arguments, complaint):
+    with pytest.raises(ToolError) as caught:
+        await call("dig", **arguments)
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["rest", "block"])
+async def test_a_tool_is_cut_at_its_deadline(name):
+    with pytest.raises(ToolError, match=f"{name}: no result within 0.05 s"):
+        await call(name)
+
+
+async def test_only_tool_errors_are_for_the_agent():
+    with pytest.raises(ToolError, match="the spade broke"):
+        await call("fail", how="told")
+    with pytest.raises(KeyError):
+        await call("fail", how="own")
+    with pytest.raises(TimeoutError, match="mine"):
+        await call("fail", how="late")
+
+
+def test_a_subclass_may_add_change_and_take_away():
+    class Shed(Garden):
+        def walk(self, to: str) -> str:
+            """Walk by name."""
+            return to
+
+        block = None
+
+        @tool
+        def sit(self) -> str:
+            """Sit."""
+            return ""
+
+    tools = tools_of(Shed)
+    assert list(tools) == ["dig", "walk", "rest", "fail", "sit"]
+    assert tools["walk"].spec.description == "Walk by name."
+    assert tools["walk"].spec.parameters["properties"] == {"to": {"type": "string"}}
+
+
+def test_what_has_no_schema_is_refused_when_the_class_is_made():
+    class NoHint:
+        @tool
+        def look(self, at):
+            """Look."""
+
+    class Splat:
+        @tool
+        def look(self, *at: str):
+            """Look."""
+
+    class NoSchema:
+        @tool
+        def look(self, at: asyncio.Lock):
+            """Look."""
+
+    class Twice:
+        @tool
+        def look(self):
+            """Look."""
+
+        @tool(name="look")
+        def see(self):
+            """See."""
+
+    for cls, complaint in [
+        (NoHint, "no type hint"),
+        (Splat, "named parameters"),
+        (NoSchema, "JSON schema"),
+        (Twice, "two"),
+    ]:
+        with pytest.raises(ConfigError, match=complaint):
+            tools_of(cls)
+    with pytest.raises(ConfigError, match="positive"):
+        tool(timeout_s=0)
