@@ -12,7 +12,7 @@ import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -81,8 +81,9 @@ class Demonstrations:
         Raises:
             DeadlineError, EnvError, SandboxError: a demonstration could not be played.
         """
-        ahead, self._ahead = self._ahead or self._start(self._next), None  # a cancelled wait leaves nothing behind
-        samples = await ahead
+        if self._ahead is None or (self._ahead.done() and not _succeeded(self._ahead)):
+            self._ahead = self._start(self._next)
+        samples = await asyncio.shield(self._ahead)  # a wait that is cancelled loses nothing
         phase = self.phase_of(self._next)
         self._next += 1
         self._ahead = self._start(self._next)
@@ -106,8 +107,11 @@ class Demonstrations:
         return json.dumps({"next": self._next}).encode()
 
     def load_state(self, state: bytes) -> None:
-        """Go on at a batch; before `running`."""
+        """Go on at a batch; what was prepared for another one is given up."""
         self._next = int(json.loads(state)["next"])
+        if self._ahead is not None:
+            self._ahead.cancel()
+            self._ahead = None
 
     def phase_of(self, batch: int) -> int:
         """The phase that a batch, counted from 0, belongs to."""
@@ -117,7 +121,7 @@ class Demonstrations:
         return asyncio.create_task(self._batch(batch), name=f"demonstrations-{batch}")
 
     async def _batch(self, batch: int) -> list[Sample]:
-        samples = await asyncio.gather(*map(self._sample, self._places(batch)))
+        samples = await asyncio.gather(*(asyncio.shield(self._sample(place)) for place in self._places(batch)))
         first = batch * self._config.trajectories_per_step
         return [
             sample.but(
@@ -178,7 +182,7 @@ class Demonstrations:
         )
 
 
-def _succeeded(task: asyncio.Task[Sample]) -> bool:
+def _succeeded(task: asyncio.Task[Any]) -> bool:
     return task.done() and not task.cancelled() and task.exception() is None
 
 
