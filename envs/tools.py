@@ -53,7 +53,7 @@ class Tool:
         try:
             json.dumps(dict(arguments), ensure_ascii=False, default=str).encode()
             checked = self.arguments.model_validate(dict(arguments))
-        except UnicodeEncodeError as error:  # "\\ud800" is legal JSON, and no text that a program can be given
+        except UnicodeEncodeError as error:  # "\ud800" is legal JSON, and no text that a program can be given
             raise ToolError(f"{self.spec.name}: an argument holds half a surrogate pair") from error
         except ValidationError as error:
             raise ToolError(f"{self.spec.name}: {_complaint(error)}") from error

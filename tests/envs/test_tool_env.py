@@ -90,7 +90,7 @@ async def test_what_is_wrong_with_a_call_is_told_and_the_episode_goes_on(shop, t
     runner, _ = shop
     observation, _, terminated, truncated, info = await runner.astep(turn)
     assert observation == [Message(role="tool", content=text, tool_call_id="c0")]
-    assert not (terminated or truncated or info)
+    assert (terminated, truncated, info) == (False, False, {})
     assert (await runner.astep("tea"))[1:3] == (1.0, True)
 
 
