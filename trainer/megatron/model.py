@@ -9,7 +9,6 @@ from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-from agar.errors import ConfigError
 from agar.trainer.megatron.attention import SdpaAttention
 from agar.trainer.megatron.model_config import ModelConfig
 from agar.trainer.megatron.packing import PackedRows
@@ -29,14 +28,7 @@ def transformer_config(
     Raises:
         ConfigError: the parallel sizes do not divide the model.
     """
-    for name, whole, parts in (
-        ("attention heads", shape.heads, tp_size),
-        ("key/value heads", shape.kv_heads, tp_size),
-        ("MLP width", shape.ffn, tp_size),
-        ("layers", shape.layers, pp_size),
-    ):
-        if whole % parts:
-            raise ConfigError(f"{whole} {name} cannot be split over {parts} ranks: change trainer.parallel")
+    shape.check_split(tp_size, pp_size)
     recomputation: dict[str, Any] = (
         {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1} if recompute else {}
     )

@@ -44,6 +44,21 @@ class ModelConfig:
         """The vocabulary, rounded up so that every tensor parallel rank holds equally many rows."""
         return -(-self.vocab // tp_size) * tp_size
 
+    def check_split(self, tp_size: int, pp_size: int) -> None:
+        """Refuse parallel sizes that do not divide the model.
+
+        Raises:
+            ConfigError: names the part and the sizes.
+        """
+        for name, whole, parts in (
+            ("attention heads", self.heads, tp_size),
+            ("key/value heads", self.kv_heads, tp_size),
+            ("units of MLP width", self.ffn, tp_size),
+            ("layers", self.layers, pp_size),
+        ):
+            if whole % parts:
+                raise ConfigError(f"{whole} {name} cannot be split over {parts} ranks: change trainer.parallel")
+
 
 def read_model_config(directory: Path) -> ModelConfig:
     """Read `directory/config.json`.

@@ -1,14 +1,21 @@
 """Where published versions lie on disk, and for how long."""
 
+import contextlib
+import fcntl
 import logging
 import os
 import shutil
 import uuid
+from io import IOBase
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
 SHARED_MEMORY = Path("/dev/shm")
+LOCK = "owner.lock"
+"""File that a store's process keeps locked for as long as it lives."""
+
+_PREFIX = "agar-versions-"
 
 
 class VersionStore:
@@ -16,7 +23,8 @@ class VersionStore:
 
     Args:
         parent: where to keep them, or None: below shared memory where it can be written, else below `run_dir`. A
-            directory that the store chose itself goes when the store closes.
+            directory that the store chose itself goes when the store closes; one that a killed process left behind
+            goes when the next store is first used.
         run_dir: the run's own directory.
         policy: name of the policy.
         keep: versions that stay.
@@ -24,16 +32,25 @@ class VersionStore:
 
     def __init__(self, *, parent: Path | None, run_dir: Path, policy: str, keep: int) -> None:
         self.keep = keep
-        self._temporary = parent is None
-        if parent is not None:
-            self.root = parent / policy
-        elif os.access(SHARED_MEMORY, os.W_OK):
-            self.root = SHARED_MEMORY / f"agar-{os.getpid()}-{uuid.uuid4().hex[:8]}" / policy
-        else:
-            self.root = run_dir / "published" / policy
+        self._own: Path | None = None
+        self._lock: IOBase | None = None
+        if parent is None:
+            shared = os.access(SHARED_MEMORY, os.W_OK)
+            parent = self._own = (
+                SHARED_MEMORY if shared else run_dir / "published"
+            ) / f"{_PREFIX}{uuid.uuid4().hex[:12]}"
+        self.root = parent.resolve() / policy
 
     def directory(self, version: int) -> Path:
         """The directory of a version, empty: what an interrupted export left there is removed."""
+        if self._own is not None and self._lock is None:
+            _sweep(self._own.parent)
+            self._own.mkdir(parents=True)
+            # Under its name only once it is locked, so that no sweep finds it free.
+            fresh = self._own / f"{LOCK}.new"
+            self._lock = fresh.open("wb")
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            fresh.rename(self._own / LOCK)
         path = self.root / f"v{version:06d}"
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True)
@@ -45,8 +62,18 @@ class VersionStore:
             shutil.rmtree(path, ignore_errors=True)
 
     def close(self) -> None:
-        """Remove a directory of the store's own choosing."""
-        if self._temporary:
-            shutil.rmtree(self.root, ignore_errors=True)
-            if self.root.parent.is_dir() and not any(self.root.parent.iterdir()):
-                self.root.parent.rmdir()
+        """Remove a directory of the store's own choosing; safe to call twice."""
+        if self._own is not None:
+            shutil.rmtree(self._own, ignore_errors=True)
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def _sweep(parent: Path) -> None:
+    """Remove stores whose process is gone: its lock went with it, and a process elsewhere still holds its own."""
+    for lock in parent.glob(f"{_PREFIX}*/{LOCK}"):
+        with contextlib.suppress(OSError), lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            logger.info("removing published weights of a process that is gone: %s", lock.parent)
+            shutil.rmtree(lock.parent, ignore_errors=True)

@@ -26,6 +26,10 @@ class RankActor:
         self._store: Any = None
         self._rank: Any = None
 
+    def pid(self) -> int:
+        """This rank's process."""
+        return os.getpid()
+
     def listen(self, host: str) -> int:
         """Open the store at which the ranks meet; only on rank 0.
 

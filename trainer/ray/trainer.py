@@ -49,6 +49,7 @@ class RayPolicyTrainer:
         self.config = config.model_copy(update={"model": config.model.resolve()})
         self.policy = policy
         self.shape = read_model_config(self.config.model)
+        self.shape.check_split(config.parallel.tp_size, config.parallel.pp_size)
         self.steps = 0
         self.skipped_steps = 0
         self._ranks = Ranks(self.config, policy=policy)
