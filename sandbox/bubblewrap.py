@@ -69,7 +69,6 @@ class BubblewrapSandbox:
         request = {
             "options": [*self._options, *job.setenv()],
             "argv": job.argv(processes=self._plan.processes_inside),
-            "timeout_s": job.timeout_s,
             "rlimits": soft_rlimits(self._plan.rlimits),
         }
         return await self._run(request, job)
@@ -172,7 +171,7 @@ class BubblewrapSandbox:
             raise SandboxError("the sandbox is closed: make a new one")
         with MemoryFile(json.dumps(request).encode()) as body, MemoryFile(job.stdin) as stdin:
             try:
-                socket.send_fds(self._link, [b"exec"], [body, stdin, *fds])
+                socket.send_fds(self._link, [json.dumps({"timeout_s": job.timeout_s}).encode()], [body, stdin, *fds])
             except OSError as error:
                 raise SandboxError(f"the sandbox's keeper is gone ({error}): make a new sandbox") from error
 
@@ -208,6 +207,8 @@ def _result(answer: Mapping[str, Any], out: Stream, err: Stream) -> ExecResult:
         raise SandboxError("the sandbox was closed while a command ran in it: await the command before closing")
     if not answer["started"] and answer["killed_by"] is None:
         reason = answer["error"] or err.text().strip() or "bwrap ended before the command began"
+        if answer.get("crowded"):  # another command here may have taken the last process: not our failure
+            return ExecResult(code=126, stderr=f"not started beside other commands: {reason}\n")
         raise SandboxError(f"a command could not be isolated: {reason}")
     truncated = out.truncated or err.truncated
     return ExecResult(

@@ -18,6 +18,7 @@ writing side of a socket asks for the end of what it stands for.
 import array
 import ctypes
 import fcntl
+import gc
 import heapq
 import json
 import os
@@ -83,6 +84,25 @@ def reap_stale(parents: list[str]) -> None:
                     os.rmdir(os.path.join(parent, name))
 
 
+class Stub:
+    """A child that waits, already inside a sandbox's control groups, to become its next bwrap.
+
+    Entering a control group takes the kernel 5 ms and more (it waits for every processor to pass a quiet point), and a
+    fork 1 ms; a stub has both behind it when the command comes.
+    """
+
+    def __init__(self, box: "Box", bwrap: str, bytecode: bytes) -> None:
+        self.link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                become(box, theirs, bwrap, bytecode)
+            finally:
+                os._exit(125)
+        theirs.close()
+        self.fd = os.pidfd_open(self.pid)
+
+
 class Exec:
     """One command: bwrap's outer process, the namespace's first process, and who waits for the result."""
 
@@ -92,11 +112,12 @@ class Exec:
         self.deadline = self.began + timeout_s
         self.info = b""
         self.info_socket, self.child_info = socket.socketpair()
+        self.info_socket.setblocking(False)
         self.outer = self.outer_fd = self.inner_fd = -1
         self.inner: int | None = None
         self.status = 0
         self.killed_by: str | None = None
-        self.error: str | None = None
+        self.crowded = bool(box.execs)
         self.oom_before = box.oom_kills()
 
     def read_info(self) -> None:
@@ -130,7 +151,8 @@ class Exec:
             "killed_by": killed_by,
             "started": STARTED in self.info,
             "wall_s": time.monotonic() - self.began,
-            "error": self.error,
+            "error": None if self.inner else self.info.decode(errors="replace"),
+            "crowded": self.crowded,
         }
 
 
@@ -160,6 +182,7 @@ class Box:
         self.uid = FIRST_UID + number % UIDS if os.getuid() == 0 else os.getuid()
         self.gid = self.uid if os.getuid() == 0 else os.getgid()
         self.execs: set[Exec] = set()
+        self.spare: Stub | None = None
         self.cgroups: list[str] = []
         self.request = request
         os.mkdir(self.root)
@@ -291,6 +314,7 @@ class Keeper:
         send(link, {"root": box.root, "etc": f"{self.base}/etc", "uid": box.uid, "gid": box.gid}, [directory])
         os.close(directory)
         self.watch(link, lambda: self.on_box(box))
+        self.prepare_stub(box)
 
     def on_box(self, box: Box) -> None:
         message, fds = receive(box.link)
@@ -298,67 +322,55 @@ class Keeper:
             self.selector.unregister(box.link)
             self.close(box)
             return
-        request_fd, stdin, stdout, stderr, reply_fd = fds
-        with os.fdopen(request_fd, "rb") as file:
-            file.seek(0)
-            request = json.load(file)
-        job = Exec(box, socket.socket(fileno=reply_fd), request["timeout_s"])
-        box.execs.add(job)
-        self.start(job, request, [stdin, stdout, stderr])
-        for fd in (stdin, stdout, stderr):
+        *stdio, reply = fds
+        for other in box.execs:
+            other.crowded = True
+        job = Exec(box, socket.socket(fileno=reply), json.loads(message)["timeout_s"])
+        if os.getuid() == 0:
+            for fd in stdio[-2:]:  # so that the sandbox's user can open /dev/stdout by its name
+                os.fchown(fd, box.uid, box.gid)
+        stub = self.hand_over(box, [*stdio, job.child_info.fileno()])
+        for fd in stdio:
             os.close(fd)
         job.child_info.close()
-        job.info_socket.setblocking(False)
-        job.outer_fd = os.pidfd_open(job.outer)
+        job.outer, job.outer_fd = stub.pid, stub.fd
+        box.execs.add(job)
         self.ran += 1
         heapq.heappush(self.deadlines, (job.deadline, self.ran, job))
         self.watch(job.outer_fd, lambda: self.on_outer(job))
         self.watch(job.reply, lambda: self.on_reply(job))
-        if box.closing:
-            job.kill("closed")
 
-    def start(self, job: Exec, request: dict[str, Any], stdio: list[int]) -> None:
-        arguments = os.memfd_create("arguments")
-        os.write(arguments, "\0".join(request["options"]).encode("utf-8", "surrogateescape") + b"\0")
-        filter_fd = os.memfd_create("seccomp")
-        os.write(filter_fd, self.bytecode)
-        for fd in (arguments, filter_fd):
-            os.lseek(fd, 0, os.SEEK_SET)
-        job.outer = os.fork()
-        if job.outer == 0:
+    def hand_over(self, box: Box, fds: list[int]) -> Stub:
+        """Give a command to the waiting stub, or to a new one where there is none or it was killed for memory."""
+        stub, box.spare = box.spare, None
+        if stub is not None:
+            self.selector.unregister(stub.fd)
             try:
-                self.become(job, request, [*stdio, arguments, filter_fd])
-            except BaseException as error:
-                with suppress(OSError):
-                    job.child_info.send(f"could not start bwrap: {error}\n".encode())
-            finally:
-                os._exit(125)
-        os.close(arguments)
-        os.close(filter_fd)
+                socket.send_fds(stub.link, [b"exec"], fds)
+            except OSError:
+                os.waitpid(stub.pid, 0)
+                os.close(stub.fd)
+                stub.link.close()
+                stub = None
+        if stub is None:
+            stub = Stub(box, self.bwrap, self.bytecode)
+            socket.send_fds(stub.link, [b"exec"], fds)
+        stub.link.close()
+        return stub
 
-    def become(self, job: Exec, request: dict[str, Any], sources: list[int]) -> None:
-        """In the child: enter the control groups, take the limits, drop the user, turn into bwrap."""
-        for path in job.box.cgroups:
-            with open(f"{path}/cgroup.procs", "w") as file:
-                file.write("0")
-        for number, value in request["rlimits"]:
-            resource.setrlimit(number, (value, value))
-        if os.getuid() == 0:
-            for fd in sources[1:3]:  # so that /dev/stdout can be opened by its name
-                os.fchown(fd, job.box.uid, job.box.gid)
-            os.setgroups([])
-            os.setresgid(job.box.gid, job.box.gid, job.box.gid)
-            os.setresuid(job.box.uid, job.box.uid, job.box.uid)
-        targets = [0, 1, 2, ARGS, SECCOMP, INFO, MARK]
-        copies = [dup_high(fd) for fd in [*sources, job.child_info.fileno(), job.child_info.fileno()]]
-        for copy, target in zip(copies, targets, strict=True):
-            os.dup2(copy, target)
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        for name in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):  # Python ignores two of them
-            signal.signal(name, signal.SIG_DFL)
-        options = ["--args", str(ARGS), "--seccomp", str(SECCOMP), "--info-fd", str(INFO), "--"]
-        command = [text.encode("utf-8", "surrogateescape") for text in request["argv"]]
-        os.execve(self.bwrap, [b"bwrap", *map(os.fsencode, options), *command], {})
+    def prepare_stub(self, box: Box) -> None:
+        if box.spare is None and not box.closing:
+            stub = box.spare = Stub(box, self.bwrap, self.bytecode)
+            self.watch(stub.fd, lambda: self.on_stub(box, stub))
+
+    def on_stub(self, box: Box, stub: Stub) -> None:
+        """A stub ended without having had a command: the sandbox closes, or it was killed for memory."""
+        self.selector.unregister(stub.fd)
+        os.waitpid(stub.pid, 0)
+        os.close(stub.fd)
+        stub.link.close()
+        box.spare = None
+        self.forget_when_empty(box)
 
     def on_reply(self, job: Exec) -> None:
         """The controller asks for the end: with a reason, or by hanging up."""
@@ -373,8 +385,7 @@ class Keeper:
         os.close(job.outer_fd)
         _, job.status = os.waitpid(job.outer, 0)
         job.read_info()
-        if job.inner is None and not job.info.startswith(b"{"):
-            job.error = job.info.decode(errors="replace") or None
+        if job.inner is None:
             job.inner = self.orphan()
         job.outer = -1
         if job.inner is None or not is_child(job.inner):  # bwrap has already seen the end of it
@@ -388,6 +399,7 @@ class Keeper:
         """A child that fell to us because bwrap was killed before it could name it."""
         known = {job.outer for box in self.boxes.values() for job in box.execs}
         known |= {job.inner for box in self.boxes.values() for job in box.execs if job.inner}
+        known |= {box.spare.pid for box in self.boxes.values() if box.spare}
         return next((pid for pid in children(os.getpid()) if pid not in known), None)
 
     def on_inner(self, job: Exec) -> None:
@@ -405,26 +417,65 @@ class Keeper:
             self.selector.unregister(job.reply)
         job.reply.close()
         job.info_socket.close()
-        if box.closing and not box.execs:
-            self.forget(box)
+        self.prepare_stub(box)
+        self.forget_when_empty(box)
 
     def close(self, box: Box) -> None:
         box.closing = True
         for job in list(box.execs):
             job.kill("closed")
-        if not box.execs:
-            self.forget(box)
+        if box.spare is not None:
+            os.kill(box.spare.pid, signal.SIGKILL)
+        self.forget_when_empty(box)
 
-    def forget(self, box: Box) -> None:
+    def forget_when_empty(self, box: Box) -> None:
+        if not box.closing or box.execs or box.spare:
+            return
         box.remove()
         self.boxes = {number: other for number, other in self.boxes.items() if other is not box}
         send(box.link, {"gone": True})
         box.link.close()
 
 
-def dup_high(fd: int) -> int:
-    """Copy a descriptor out of the way of the numbers that bwrap will start with."""
-    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 32)
+def become(box: Box, link: socket.socket, bwrap: str, bytecode: bytes) -> None:
+    """In a forked child: enter the control groups, drop the user, wait for a command, turn into bwrap."""
+    kept = link.fileno()
+    os.closerange(3, kept)  # a copy of a socket would hide from its other end that the keeper has died
+    os.closerange(kept + 1, 1 << 30)
+    for path in box.cgroups:
+        with open(f"{path}/cgroup.procs", "w") as file:
+            file.write("0")
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setresgid(box.gid, box.gid, box.gid)
+        os.setresuid(box.uid, box.uid, box.uid)
+    message, fds = receive(link)
+    if not message:
+        return
+    try:
+        with os.fdopen(fds[0], "rb") as file:
+            request = json.load(file)
+        arguments = "\0".join(request["options"]).encode("utf-8", "surrogateescape") + b"\0"
+        sources = [*fds[1:4], anonymous_file(arguments), anonymous_file(bytecode), fds[4], fds[4]]
+        copies = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 32) for fd in sources]  # out of the way of the targets
+        for copy, target in zip(copies, (0, 1, 2, ARGS, SECCOMP, INFO, MARK), strict=True):
+            os.dup2(copy, target)
+        for number, value in request["rlimits"]:
+            resource.setrlimit(number, (value, value))
+        for name in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):  # Python and the keeper ignore these
+            signal.signal(name, signal.SIG_DFL)
+        words = ["bwrap", "--args", str(ARGS), "--seccomp", str(SECCOMP), "--info-fd", str(INFO), "--"]
+        os.execve(bwrap, [os.fsencode(word) for word in [*words, *request["argv"]]], {})
+    except Exception as error:
+        socket.socket(fileno=fds[4]).send(f"could not start bwrap: {error}\n".encode())
+
+
+def anonymous_file(data: bytes) -> int:
+    """A descriptor from which `data` can be read."""
+    fd = os.memfd_create("agar", os.MFD_CLOEXEC)
+    os.write(fd, data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
 
 
 def receive(link: socket.socket) -> tuple[bytes, list[int]]:
@@ -465,6 +516,8 @@ def main() -> None:
             os.rmdir(keeper.base)
         return
     send(control, {"ready": True})
+    gc.freeze()  # a child that collects garbage copies every page it looks at
+    gc.disable()
     keeper.run()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agar.errors import SandboxError, UnsupportedPlatformError
+from agar.errors import SandboxError, ToolError, UnsupportedPlatformError
 from agar.sandbox import SandboxSpec
 from agar.sandbox.bubblewrap import BubblewrapSandbox
 from agar.sandbox.host import Host, SharedHost, find_bubblewrap
@@ -26,11 +26,10 @@ from agar.sandbox.host import shared
 async def main():
     async with create(SandboxSpec()) as one, create(SandboxSpec()) as two:
         await two.write("f", "x")
-        running = asyncio.create_task(one.exec("sleep {mark} & sleep {mark}", timeout_s=100))
-        while b"{mark}" not in b"".join(open(f"/proc/{{p}}/cmdline", "rb").read() for p in __import__("os").listdir("/proc")
-                                        if p.isdigit() and __import__("os").path.exists(f"/proc/{{p}}/cmdline")):
-            await asyncio.sleep(0.05)
-        await asyncio.sleep(0.1)
+        await one.write("started", "")
+        running = asyncio.create_task(one.exec("sleep {mark} & echo x > started; sleep {mark}", timeout_s=100))
+        while not await one.read("started"):
+            await asyncio.sleep(0.02)
         print(shared.get().pid, flush=True)
         await running
 asyncio.run(main())
@@ -63,6 +62,17 @@ def wait_until(what, condition, timeout_s=10.0):
         time.sleep(0.02)
 
 
+async def started(sandbox):
+    """Wait until a command has written the file `started`."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await sandbox.read("started")
+                return
+            except ToolError:
+                await asyncio.sleep(0.02)
+
+
 @pytest.fixture
 def controller():
     """A process with two sandboxes, one of them busy; gives it, its keeper's pid and the mark of its commands."""
@@ -70,7 +80,7 @@ def controller():
     process = subprocess.Popen([sys.executable, "-c", CONTROLLER.format(mark=mark)], stdout=subprocess.PIPE)
     assert process.stdout is not None
     keeper = int(process.stdout.readline())
-    assert len(processes(mark)) >= 2, "the sandboxed commands run"
+    wait_until("the sandboxed commands run", lambda: len(processes(mark)) >= 2)
     assert traces(keeper), "the keeper has a run directory"
     yield process, keeper, mark
     process.kill()
@@ -137,9 +147,8 @@ async def test_a_dead_keeper_is_a_sandbox_error_and_the_next_sandbox_gets_a_new_
 async def test_cancelling_exec_kills_its_processes_before_it_returns(host):
     mark = f"6{os.getpid()}.5"
     async with BubblewrapSandbox(SandboxSpec(), host=host) as sandbox:
-        running = asyncio.create_task(sandbox.exec(f"sleep {mark} & sleep {mark}", timeout_s=60))
-        while len(processes(mark)) < 3:
-            await asyncio.sleep(0.02)
+        running = asyncio.create_task(sandbox.exec(f"sleep {mark} & echo x > started; sleep {mark}", timeout_s=60))
+        await started(sandbox)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
