@@ -61,6 +61,18 @@ class RouterClient:
         self.gate_timeout_s, self.retries = gate_timeout_s, retries
         self.counts: Counter[str] = Counter()
         self._session: aiohttp.ClientSession | None = None
+        self._requests: set[asyncio.Timeout] = set()
+
+    def cut(self) -> int:
+        """Drop every HTTP request that is out; their calls go on afterwards, without the tokens of the lost reply.
+
+        For engines that do not answer an abort. Gives how many were dropped.
+        """
+        now = asyncio.get_running_loop().time()
+        waiting = [request for request in self._requests if not request.expired()]
+        for request in waiting:
+            request.reschedule(now)
+        return len(waiting)
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=3.0))
@@ -107,7 +119,7 @@ class RouterClient:
                 sampled = call.sampled()
                 self.counts["tokens"] += len(sampled)
                 return sampled
-            if reason == "aborted" and (self.gate.closed or self.gate.version != version):
+            if reason in {"aborted", "attempt_timeout"} and (self.gate.closed or self.gate.version != version):
                 self.counts["continued"] += 1  # a publish cut it: wait at the gate and go on
                 continue
             self.counts[f"retried_{reason}"] += 1
@@ -148,13 +160,18 @@ class RouterClient:
         if self._session is None:
             raise EngineError("the engine client is closed: use it inside `async with`")
         headers = {ROUTING_KEY_HEADER: routing_key}
-        timeout = aiohttp.ClientTimeout(total=timeout_s)
+        no_other_limit = aiohttp.ClientTimeout(total=None)
         try:
-            async with self._session.post(
-                f"{self.url}/generate", json=body, headers=headers, timeout=timeout
-            ) as response:
-                content = await response.read()
-                status = response.status
+            async with asyncio.timeout(timeout_s) as limit:
+                self._requests.add(limit)
+                try:
+                    async with self._session.post(
+                        f"{self.url}/generate", json=body, headers=headers, timeout=no_other_limit
+                    ) as response:
+                        content = await response.read()
+                        status = response.status
+                finally:
+                    self._requests.discard(limit)
         except TimeoutError:
             raise _Retry("attempt_timeout") from None
         except (aiohttp.ClientError, ConnectionError):

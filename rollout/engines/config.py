@@ -52,7 +52,8 @@ class EnginesConfig(BaseConfig):
     health_timeout_s: float = Field(30.0, gt=0)
     """An engine that does not answer a health check by then counts one failure; two in a row restart it."""
     restarts: int = Field(8, ge=0)
-    """Restarts of one engine before it is given up."""
+    """Restarts of one engine in a row, each within ten minutes of the last, before it is given up. An attached one is
+    never given up."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -18,7 +18,7 @@ from aiohttp import web
 from agar.errors import ConfigError
 from agar.rollout.engines.fake_reply import FakeReply
 from agar.rollout.engines.faults import Fault, Faults
-from agar.rollout.engines.hashlm import HashLM, weights_digest
+from agar.rollout.engines.hashlm import HashLM, vocab_size, weights_digest
 
 logger = logging.getLogger(__name__)
 
@@ -342,7 +342,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--weight-version", type=int, default=0)
-    parser.add_argument("--vocab-size", type=int, default=512)
+    parser.add_argument("--vocab-size", type=int, help="default: the model's config.json, or else 512")
     parser.add_argument("--token-s", type=float, default=0.0)
     args = parser.parse_args(argv)
 
@@ -350,7 +350,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         engine = FakeEngine(
             model_dir=args.model_path,
             version=args.weight_version,
-            vocab_size=args.vocab_size,
+            vocab_size=args.vocab_size or vocab_size(args.model_path) or 512,
             token_s=args.token_s,
             host=args.host,
             port=args.port,

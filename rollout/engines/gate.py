@@ -33,14 +33,18 @@ class Gate:
         self._open.clear()
 
     def open(self, version: int | None) -> None:
-        """Let calls in, under `version`; repairs a broken gate."""
-        self.version, self._broken = version, None
+        """Let calls in, under `version`."""
+        self.version = version
         self._open.set()
 
     def break_with(self, error: EngineError) -> None:
-        """Refuse every call with `error` until the gate is opened again."""
+        """Refuse every call with `error` until `repair`, those that wait now too."""
         self._broken = error
         self._open.set()
+
+    def repair(self) -> None:
+        """Refuse calls no more."""
+        self._broken = None
 
     @asynccontextmanager
     async def passing(self, timeout_s: float) -> AsyncIterator[int | None]:

@@ -6,8 +6,10 @@ reading log-probs from it agree. Legend: V vocabulary, T tokens.
 """
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -84,3 +86,12 @@ def weights_digest(directory: Path) -> str:
 def choose(logprobs: npt.NDArray[np.float32], uniform: float) -> int:
     """The token at quantile `uniform` in [0, 1) of a normalised distribution, float32 [V]."""
     return min(int(np.searchsorted(np.cumsum(np.exp(logprobs.astype(np.float64))), uniform)), len(logprobs) - 1)
+
+
+def vocab_size(model_dir: Path | None) -> int | None:
+    """Rows of the embedding table by a model's `config.json`; None where it does not say."""
+    if model_dir is None or not (model_dir / "config.json").is_file():
+        return None
+    config: Mapping[str, Any] = json.loads((model_dir / "config.json").read_text())
+    size = config.get("vocab_size") or config.get("text_config", {}).get("vocab_size")
+    return int(size) if size else None

@@ -35,7 +35,7 @@ async def test_waiting_at_a_closed_gate_has_a_deadline_that_names_the_publish():
     assert gate.inside == 0
 
 
-async def test_broken_gate_refuses_until_it_is_opened():
+async def test_broken_gate_refuses_until_it_is_repaired():
     gate = Gate()
     gate.close()
     gate.break_with(EngineError("publish 3 failed"))
@@ -43,5 +43,9 @@ async def test_broken_gate_refuses_until_it_is_opened():
         async with gate.passing(1):
             pass
     gate.open(4)
+    with pytest.raises(EngineError, match="publish 3"):
+        async with gate.passing(1):
+            pass
+    gate.repair()
     async with gate.passing(1) as version:
         assert version == 4

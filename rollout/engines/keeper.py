@@ -1,0 +1,94 @@
+"""Keeper: watches one engine, takes it out when it fails, and brings it back with the current weights."""
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from agar.errors import AgarError
+from agar.rollout.engines.proof import bring_up_to_date
+from agar.rollout.engines.server import EngineState, ManagedEngine
+
+if TYPE_CHECKING:
+    from agar.rollout.engines.pool import EnginePool
+
+logger = logging.getLogger(__name__)
+
+_FAILURES_IN_A_ROW = 2
+_BACKOFF_S = (0.5, 30.0)
+_FORGIVEN_AFTER_S = 600.0
+
+
+class Keeper:
+    """Keeps one engine of a pool alive and current.
+
+    Args:
+        engine: the engine.
+        pool: its pool, which knows the current weights and the router.
+    """
+
+    def __init__(self, engine: ManagedEngine, pool: "EnginePool") -> None:
+        self._engine, self._pool = engine, pool
+
+    async def keep(self) -> None:
+        """Watch until cancelled, or until the engine is given up."""
+        while self._engine.state is not EngineState.LOST:
+            reason = await self._trouble()
+            self._pool.counts["engine_failures"] += 1
+            await self._pool.expel(self._engine, reason)
+            await self._bring_back(reason)
+
+    async def _trouble(self) -> str:
+        """Wait until something is wrong, and say what."""
+        config, failures = self._pool.config, 0
+        ended = asyncio.create_task(self._engine.ended())
+        wanted = asyncio.create_task(self._engine.wanted.wait())
+        try:
+            while True:
+                await asyncio.wait({ended, wanted}, timeout=config.health_interval_s, return_when="FIRST_COMPLETED")
+                if ended.done():
+                    return ended.result()
+                if wanted.done():
+                    return "it missed a publish"
+                if self._pool.weights_lock.locked():
+                    continue  # a paused engine answers no health check
+                healthy = await self._engine.control.healthy(timeout_s=config.health_timeout_s)
+                failures = 0 if healthy or self._pool.weights_lock.locked() else failures + 1
+                if failures >= _FAILURES_IN_A_ROW:
+                    return f"{failures} health checks in a row failed"
+        finally:
+            ended.cancel()
+            wanted.cancel()
+            self._engine.wanted.clear()
+
+    async def _bring_back(self, reason: str) -> None:
+        engine, pool = self._engine, self._pool
+        pause_s = _BACKOFF_S[0]
+        if time.monotonic() - engine.served_since > _FORGIVEN_AFTER_S:
+            engine.restarts = 0
+        while True:
+            if engine.restarts >= pool.config.restarts and not engine.attached:
+                pool.lose(
+                    engine, f"{reason}, after {engine.restarts} restarts; its log ends with\n{engine.last_lines()}"
+                )
+                await engine.stop()
+                return
+            engine.restarts += 1
+            engine.state = EngineState.STARTING
+            logger.warning("engine %s is brought back (%d): %s", engine.name, engine.restarts, reason)
+            try:
+                await engine.stop()
+                took_s = await engine.start(version=pool.first_version)
+                async with pool.weights_lock:
+                    if pool.current is not None:
+                        await bring_up_to_date(engine.control, pool.current, timeout_s=pool.config.publish_timeout_s)
+                    await pool.admit(engine)
+            except AgarError as error:
+                reason = str(error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _BACKOFF_S[1])
+                continue
+            engine.served_since = time.monotonic()
+            pool.counts["engine_recoveries"] += 1
+            logger.warning("engine %s is back after %.1f s", engine.name, took_s)
+            return

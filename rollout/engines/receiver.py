@@ -1,0 +1,137 @@
+"""WeightReceiver: the boundary around a publish, for all engines of a pool."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+from agar.errors import AgarError, DeadlineError, EngineError, PublishError
+from agar.rollout.engines.config import PublishMode
+from agar.rollout.engines.proof import Delivered, Proof, deliver, judge
+from agar.rollout.engines.server import EngineState, ManagedEngine
+from agar.types import Receipt, WeightUpdate
+
+if TYPE_CHECKING:
+    from agar.rollout.engines.pool import EnginePool
+
+_ABORT_AGAIN_S = 0.1
+_CUT_AFTER_S = 10.0
+_LOOK_AGAIN_S = 0.2
+_HAS_WEIGHTS = (EngineState.SERVING, EngineState.OUT)
+
+
+class WeightReceiver:
+    """Closes the gate, delivers an update to every engine, believes only proof, and opens the gate again.
+
+    Args:
+        pool: whose engines receive.
+
+    Attributes:
+        current: the update that is served; None before the first.
+        weights: held while engines change weights.
+    """
+
+    def __init__(self, pool: "EnginePool") -> None:
+        self._pool = pool
+        self.current: Delivered | None = None
+        self.weights = asyncio.Lock()
+        self._boundary = asyncio.Lock()  # held while the gate is closed for a publish
+
+    @asynccontextmanager
+    async def publishing(self, mode: PublishMode | None) -> AsyncIterator[None]:
+        """See `EnginePool.publishing`."""
+        gate = self._pool.gate
+        async with self._boundary:
+            gate.close()
+            try:
+                await self._quiet(mode or self._pool.config.on_publish)
+                yield
+            finally:
+                gate.open(gate.version)
+
+    async def _quiet(self, mode: PublishMode) -> None:
+        pool, timeout_s = self._pool, self._pool.config.publish_timeout_s
+        began = time.monotonic()
+        if mode == "finish" and await pool.gate.emptied(timeout_s):
+            return
+        while mode == "interrupt" and time.monotonic() - began < timeout_s:
+            live = [engine for engine in pool.engines if engine.state is EngineState.SERVING]
+            await asyncio.gather(*[_abort(engine) for engine in live])
+            # Asked again and again: a call may have been on its way to an engine when the others were aborted.
+            if await pool.gate.emptied(_ABORT_AGAIN_S):
+                return
+            if time.monotonic() - began > min(_CUT_AFTER_S, timeout_s / 2):
+                pool.counts["calls_cut"] += pool.client().cut()
+        raise DeadlineError(
+            f"{pool.gate.inside} model calls did not end within {timeout_s:.0f} s of a publish ({mode}): shorten "
+            'replies, set engines.on_publish = "interrupt", or raise engines.publish_timeout_s'
+        )
+
+    async def receive(self, update: WeightUpdate) -> Receipt:
+        """See `EnginePool.receive`."""
+        if self._boundary.locked():  # inside `publishing`
+            return await self._receive(update)
+        async with self.publishing(None):
+            return await self._receive(update)
+
+    async def _receive(self, update: WeightUpdate) -> Receipt:
+        pool, began = self._pool, time.monotonic()
+        await self._until_some_engine_can_receive()
+        async with self.weights:
+            live = [engine for engine in pool.engines if engine.state in _HAS_WEIGHTS]
+            outcomes = await asyncio.gather(*[self._deliver(engine, update) for engine in live])
+            named = {engine.name: outcome for engine, outcome in zip(live, outcomes, strict=True)}
+            proofs = {name: outcome for name, outcome in named.items() if isinstance(outcome, Proof)}
+            failed = {name: outcome for name, outcome in named.items() if isinstance(outcome, str)}
+            try:
+                checksum, unproven = judge(proofs, update, self.current, failed)
+            except PublishError as error:
+                pool.gate.break_with(EngineError(f"calls are refused since a publish failed: {error}"))
+                await self._reject(live, dict.fromkeys(named, str(error)))
+                raise
+            self.current = Delivered(update=update, checksum=checksum)
+            missed = {**failed, **unproven}
+            await self._reject([engine for engine in live if engine.name in missed], missed)
+            for engine in live:
+                if engine.name not in missed and engine.state is EngineState.OUT:
+                    await pool.admit(engine)
+            pool.gate.version = update.version
+            pool.gate.repair()
+        pool.counts["publishes"] += 1
+        return Receipt(
+            version=update.version,
+            digest=update.digest,
+            checksum=checksum,
+            engines=tuple(sorted(set(proofs) - set(missed))),
+            missed=missed,
+            probe_gap=max(proof.gap for name, proof in proofs.items() if name not in missed),
+            seconds=time.monotonic() - began,
+        )
+
+    async def _until_some_engine_can_receive(self) -> None:
+        """Wait for a restart to end where every engine is down just now."""
+        pool = self._pool
+        until = time.monotonic() + pool.config.start_timeout_s
+        while not any(engine.state in _HAS_WEIGHTS for engine in pool.engines):
+            if all(engine.state is EngineState.LOST for engine in pool.engines) or time.monotonic() > until:
+                states = ", ".join(f"{engine.name} is {engine.state.value}" for engine in pool.engines)
+                raise PublishError(f"no engine can receive weights ({states}): look at the logs in {pool.run_dir}")
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+    async def _deliver(self, engine: ManagedEngine, update: WeightUpdate) -> Proof | str:
+        try:
+            return await deliver(engine.control, update, timeout_s=self._pool.config.publish_timeout_s)
+        except AgarError as error:
+            return str(error)
+
+    async def _reject(self, engines: list[ManagedEngine], reasons: dict[str, str]) -> None:
+        for engine in engines:
+            self._pool.counts["missed"] += 1
+            await self._pool.expel(engine, reasons[engine.name])
+            engine.wanted.set()
+
+
+async def _abort(engine: ManagedEngine) -> None:
+    with suppress(EngineError):  # a dead engine holds no call for long
+        await engine.control.abort_all()
