@@ -75,7 +75,7 @@ class EpisodeSandbox:
             self._over = self._over or "the episode is over"
             sandbox, self._sandbox = self._sandbox, None
             if sandbox is not None:
-                await sandbox.close()
+                await asyncio.shield(sandbox.close())  # whoever is cancelled here, the sandbox still goes
 
     async def _ready(self) -> "Sandbox":
         async with self._lock:
@@ -85,11 +85,11 @@ class EpisodeSandbox:
                 raise SandboxError(f"the episode's sandbox cannot be used: {self._over}")
             self._over = "it did not start"  # until it has
             sandbox = self._make()
-            await sandbox.__aenter__()
             try:
+                await sandbox.__aenter__()
                 await self._setup(sandbox)
             except BaseException as error:
-                await sandbox.close()
+                await asyncio.shield(sandbox.close())
                 if isinstance(error, ToolError):  # not a tool's failure: the agent has done nothing yet
                     raise EnvError(f"the episode's files could not be laid out: {error}") from error
                 raise

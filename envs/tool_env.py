@@ -101,10 +101,8 @@ class ToolEnv(AsyncEnv):
     async def astep(self, action: Turn) -> StepResult:
         """Run the turn's tool calls, or hand a turn without any to `answer`."""
         try:
-            if action.tool_calls:
-                return await self._call_all(action.tool_calls), 0.0, False, False, {}
-            if action.parse_error is not None:
-                return f"Tool call not understood: {action.parse_error}", 0.0, False, False, {}
+            if action.tool_calls or action.parse_error is not None:
+                return await self._call_all(action), 0.0, False, False, {}
             observation, reward, terminated, truncated, info = await self.answer(action)
         except SandboxError as error:
             await self.arelease()
@@ -121,20 +119,27 @@ class ToolEnv(AsyncEnv):
         """
         raise NotImplementedError(f"{type(self).__name__} must write answer(self, action: agar.Turn)")
 
+    def close(self) -> None:
+        """Close the episode's sandbox, wherever it was used, and stop the loop. Idempotent."""
+        if self._driver is None and self._sb is not None and self._sb.started:
+            self._drive(self.arelease, "arelease")
+        super().close()
+
     async def arelease(self) -> None:
         """Close the episode's sandbox. Idempotent."""
         if self._sb is not None:
             await self._sb.close()
 
-    async def _call_all(self, calls: tuple[ToolCall, ...]) -> list[Message]:
-        if len(calls) == 1:
-            return [await self._call(calls[0])]
+    async def _call_all(self, action: Turn) -> list[Message]:
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._call(call)) for call in calls]
+                tasks = [group.create_task(self._call(call)) for call in action.tool_calls]
         except BaseExceptionGroup as errors:  # the group cancelled the others: one failure stands for the turn
             raise errors.exceptions[0] from errors
-        return [task.result() for task in tasks]
+        answers = [task.result() for task in tasks]
+        if action.parse_error is not None:
+            answers.append(Message(role="user", content=f"Tool call not understood: {action.parse_error}"))
+        return answers
 
     async def _call(self, call: ToolCall) -> Message:
         known = self._tools.get(call.name)

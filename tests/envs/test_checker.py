@@ -31,6 +31,7 @@ def test_the_built_in_environments_are_fit_to_train_in():
 
 
 @pytest.mark.sandbox
+@pytest.mark.slow
 def test_the_hunt_is_fit_to_train_in_with_real_sandboxes():
     report = check_env("Hunt-v0")
     assert report.ok, str(report)

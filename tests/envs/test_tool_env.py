@@ -1,6 +1,7 @@
 """ToolEnv: calls side by side, order kept, whose fault is whose."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -106,6 +107,8 @@ async def test_a_turn_whose_calls_could_not_be_parsed_is_told_and_not_graded(sho
     observation, reward, terminated, *_ = await runner.astep(Turn(text="<tool_call>{", parse_error="not JSON"))
     assert observation == [Message(role="user", content="Tool call not understood: not JSON")]
     assert (reward, terminated) == (0.0, False)
+    observation, *_ = await runner.astep(replace(calls("shelf"), parse_error="the second one is not JSON"))
+    assert [message.text for message in observation] == ["tea", "Tool call not understood: the second one is not JSON"]
 
 
 async def test_a_mistake_inside_a_tool_is_the_environments(shop):
@@ -151,6 +154,15 @@ async def test_a_turn_limit_ends_the_sandbox_too():
         await runner.astep(calls("shelf"))
         assert (await runner.astep(calls("shelf")))[2:4] == (False, True)
         assert env.made.closed
+
+
+async def test_closing_from_synchronous_code_closes_a_sandbox_that_was_used_from_asynchronous():
+    env = Shop()
+    await env.areset(seed=1)
+    await env.astep(calls("shelf"))
+    assert not env.made.closed
+    await asyncio.to_thread(env.close)
+    assert env.made.closed
 
 
 async def assert_infrastructure_failure(result):

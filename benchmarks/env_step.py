@@ -1,0 +1,112 @@
+"""What an environment costs beside its own work: make, reset and step, in milliseconds.
+
+    python benchmarks/env_step.py [--episodes 2000]
+
+Every episode is one reset and one step of an environment that does nothing. The rows differ in who drives it.
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+
+import gymnasium
+
+import agar
+from agar.envs.runner import as_async
+
+STEPS = 1
+
+
+class Nothing(agar.Env):
+    """Answers "ok"."""
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return "go", {}
+
+    def step(self, action: agar.Turn):
+        return "ok", 0.0, False, False, {}
+
+
+class NothingAsync(agar.AsyncEnv):
+    """Answers "ok", asynchronously."""
+
+    async def areset(self, *, seed=None, options=None):
+        await super().areset(seed=seed, options=options)
+        return "go", {}
+
+    async def astep(self, action: agar.Turn):
+        return "ok", 0.0, False, False, {}
+
+
+def timed(work: Callable[[], object], episodes: int) -> float:
+    """The median time of an episode, in ms."""
+    times = []
+    for _ in range(episodes):
+        started = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - started)
+    return statistics.median(times) * 1e3
+
+
+def driven(env: gymnasium.Env, seed: int | None, episodes: int) -> float:
+    """Gymnasium's own interface."""
+
+    def episode() -> None:
+        env.reset(seed=seed)
+        for _ in range(STEPS):
+            env.step(TURN)
+
+    return timed(episode, episodes)
+
+
+async def awaited(env: gymnasium.Env, seed: int | None, episodes: int) -> float:
+    """As the rollout drives it."""
+    runner = as_async(env)
+    times = []
+    for _ in range(episodes):
+        started = time.perf_counter()
+        await runner.areset(seed=seed)
+        for _ in range(STEPS):
+            await runner.astep(TURN)
+        times.append(time.perf_counter() - started)
+    await runner.aclose()
+    return statistics.median(times) * 1e3
+
+
+TURN = agar.Turn(text="hello")
+
+
+def run(work: Awaitable[float]) -> float:
+    return asyncio.run(work)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--episodes", type=int, default=2000)
+    episodes = parser.parse_args().episodes
+    agar.register("Nothing-v0", Nothing, max_turns=100)
+    agar.register("NothingAsync-v0", NothingAsync, max_turns=100)
+    rows = {
+        "agar.make": timed(lambda: agar.make("Nothing-v0"), episodes),
+        "gymnasium.make": timed(lambda: gymnasium.make("Nothing-v0"), episodes),
+        "Env, reset and step": driven(agar.make("Nothing-v0"), None, episodes),
+        "Env, seeded reset and step": driven(agar.make("Nothing-v0"), 1, episodes),
+        "Env through gymnasium.make, reset and step": driven(gymnasium.make("Nothing-v0"), None, episodes),
+        "AsyncEnv awaited by as_async": run(awaited(agar.make("NothingAsync-v0"), None, episodes)),
+        "Env in a thread by as_async": run(awaited(agar.make("Nothing-v0"), None, episodes)),
+    }
+    env = agar.make("NothingAsync-v0")
+    rows["AsyncEnv driven by reset and step"] = driven(env, None, episodes)
+    env.close()
+    width = max(map(len, rows))
+    for name, ms in rows.items():
+        print(f"{name:<{width}}  {ms:8.4f} ms")
+    print(json.dumps({name: round(ms, 4) for name, ms in rows.items()}))
+
+
+if __name__ == "__main__":
+    main()
