@@ -27,6 +27,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,8 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 NAMES = ("agar", "engine")
 FREE_GIB = 8
 STEP_TIMEOUT_S = 1800
+# Outside of any environment, since this script may be run by the Python of the one that it is about to remove.
+PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 
 class CannotBuild(Exception):
@@ -79,7 +82,7 @@ def pins(name: str) -> str:
 def key(name: str) -> str:
     """The hash that an environment is kept under."""
     wanted = [[step.flags, sorted(step.requirements)] for step in steps(pins(name))]
-    parts = [wanted, sys.version.split()[0], platform.machine(), os.path.realpath(sys.executable)]
+    parts = [wanted, sys.version.split()[0], platform.machine(), PYTHON]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
 
@@ -121,7 +124,7 @@ def user_namespaces() -> str | None:
         "import ctypes, os; libc = ctypes.CDLL(None, use_errno=True);"
         "raise SystemExit(ctypes.get_errno() if libc.unshare(0x10000000) else 0)"  # CLONE_NEWUSER
     )
-    refused = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=30).returncode
+    refused = subprocess.run([PYTHON, "-c", code], capture_output=True, timeout=30).returncode
     if refused == 0:
         return None
     switches = {
@@ -182,7 +185,7 @@ def build(name: str, cache: Path) -> Path:
         todo = steps(pins(name))
         log = cache / f"{folder.name}.log"
         log.write_text("")
-        run(f"{name} 1/{len(todo) + 1} an empty environment", [sys.executable, "-m", "venv", str(folder)], log)
+        run(f"{name} 1/{len(todo) + 1} an empty environment", [PYTHON, "-m", "venv", str(folder)], log)
         python = str(folder / "bin" / "python")
         for number, step in enumerate(todo, 2):
             pip = [python, "-m", "pip", "install", "--no-input", "--progress-bar", "off", *step.flags]
@@ -206,37 +209,38 @@ def warn_of_cuda(folder: Path) -> None:
         )
 
 
-def run(title: str, command: list[str], log: Path, *, cwd: Path | None = None) -> None:
+def run(title: str, command: list[str], log: Path) -> None:
     """Run one step with its output in `log`; on a terminal, the last line of it is shown while it runs."""
     began, last = time.monotonic(), ""
     kept = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PIP_TARGET"}}
+    env = {**kept, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     live = sys.stdout.isatty()
-    with log.open("a") as sink:
+    with (
+        log.open("a") as sink,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env) as process,
+    ):
         sink.write(f"$ {' '.join(command)}\n")
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=cwd,
-            env={**kept, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
-        )  # fmt: skip
+        deadline = threading.Timer(STEP_TIMEOUT_S, process.kill)
+        deadline.daemon = True
+        deadline.start()
         try:
-            assert process.stdout is not None, "stdout was asked for"
-            for line in process.stdout:
+            for line in process.stdout or ():
                 sink.write(line)
                 last = line.strip() or last
                 if live:
                     say(f"{title}: {last}", stays=False)
-                if time.monotonic() - began > STEP_TIMEOUT_S:
-                    raise CannotBuild(f"{title} took longer than {STEP_TIMEOUT_S} s; last line: {last} (log: {log})")
-            code = process.wait(timeout=60)
+            code = process.wait()
+        except BaseException:
+            process.kill()
+            raise
         finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+            deadline.cancel()
+    seconds = time.monotonic() - began
     if code:
         tail = "\n    ".join(log.read_text().splitlines()[-12:])
-        raise CannotBuild(
-            f"{title} failed with code {code}; the end of {log}:\n    {tail}\nRun the same command again to go on."
-        )
-    say(f"{title}: {time.monotonic() - began:.0f} s")
+        why = f"was ended after {STEP_TIMEOUT_S} s" if seconds >= STEP_TIMEOUT_S else f"failed with code {code}"
+        raise CannotBuild(f"{title} {why}; the end of {log}:\n    {tail}\nRun the same command again to go on.")
+    say(f"{title}: {seconds:.0f} s")
 
 
 # ------------------------------------------------------------------------------------------- this checkout's .venv
@@ -260,7 +264,7 @@ def link(venv: Path, agar: Path, engine: Path) -> None:
         shutil.rmtree(venv)
     log = venv.with_name(f"{venv.name}.log")
     log.write_text("")
-    run("this checkout 1/2 an empty environment", [sys.executable, "-m", "venv", "--without-pip", str(venv)], log)
+    run("this checkout 1/2 an empty environment", [PYTHON, "-m", "venv", "--without-pip", str(venv)], log)
     [packages] = venv.glob("lib/python*/site-packages")
     [cached] = agar.glob("lib/python*/site-packages")
     # addsitedir, not a bare path, so that .pth files of the cached packages are honoured too.

@@ -1,0 +1,91 @@
+"""The frame of `make verify`: bounds, repetition, going on where it stopped."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+RUN = Path(__file__).with_name("run.py")
+
+
+@pytest.fixture
+def verify(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    """The script as a module, keeping its reports in a folder of the test's."""
+    spec = importlib.util.spec_from_file_location("agar_verify_run", RUN)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "CHECKOUT", tmp_path)
+    return module
+
+
+JOB = """
+[[job]]
+name = "learn"
+group = "learning"
+claim = "It learns."
+command = ["{python}", "-c", "import json, sys; json.dump({'gain': 0.1 * {seed}}, open('{out}/result.json', 'w'))"]
+checks = { gain = ">= 0.15" }
+each = { seed = [1, 2] }
+"""
+
+
+def test_the_jobs_of_this_repository_are_valid(verify: ModuleType) -> None:
+    jobs = verify.read_jobs(RUN.with_name("jobs.toml"))
+    assert {job.group for job in jobs} >= {"fuzzing"}
+    for job in jobs:
+        for key, bound in job.checks.items():
+            verify.broken({key: 0.0}, key, bound)  # a bound that cannot be read raises
+
+
+def test_each_value_is_a_job_with_bounds_on_what_it_measured(verify: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "jobs.toml").write_text(JOB)
+    one, two = verify.read_jobs(tmp_path / "jobs.toml")
+    assert (one.name, two.name) == ("learn-seed-1", "learn-seed-2")
+    first, second = verify.run(one, tmp_path / one.name), verify.run(two, tmp_path / two.name)
+    assert (first.holds, first.why) == (False, "gain is 0.1, expected >= 0.15")
+    assert (second.holds, second.measured) == (True, {"gain": 0.2})
+
+
+def test_a_report_counts_only_for_the_job_as_it_stands(verify: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "jobs.toml").write_text(JOB)
+    job = verify.read_jobs(tmp_path / "jobs.toml")[1]
+    assert verify.kept(job, tmp_path) is None
+    report = verify.run(job, tmp_path / job.name)
+    assert verify.kept(job, tmp_path) == report
+    assert verify.kept(job.model_copy(update={"checks": {"gain": ">= 0.9"}}), tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("bound", "good", "bad"),
+    [(">= 0.5", 0.5, 0.49), ("<= 0.05", 0.05, 0.051), ("== 0", 0.0, 1.0), ("0.1 .. 0.4", 0.4, 0.41)],
+)
+def test_bounds_include_their_ends(verify: ModuleType, bound: str, good: float, bad: float) -> None:
+    assert verify.broken({"x": good}, "x", bound) is None
+    assert verify.broken({"x": bad}, "x", bound) == f"x is {bad:g}, expected {bound}"
+    assert verify.broken({}, "x", bound) == "x was not measured"
+
+
+def test_a_job_that_takes_too_long_or_exits_badly_does_not_hold(verify: ModuleType, tmp_path: Path) -> None:
+    base = {"name": "a", "group": "b", "claim": "c"}
+    slow = verify.Job(**base, command=("{python}", "-c", "import time; time.sleep(30)"), timeout_s=0.5)
+    assert verify.run(slow, tmp_path / "slow").why == "ended after 0 s"
+    bad = verify.Job(**base, command=("{python}", "-c", "raise SystemExit(3)"))
+    assert verify.run(bad, tmp_path / "bad").why.startswith("exit code 3; see ")
+
+
+def test_the_page_says_what_was_claimed_measured_and_not_run(
+    verify: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jobs.toml").write_text(JOB)
+    jobs = verify.read_jobs(tmp_path / "jobs.toml")
+    verify.run(jobs[1], tmp_path / jobs[1].name)
+    monkeypatch.setattr(verify, "commit", lambda: "`abc`")
+    text = verify.page("learning", jobs, tmp_path)
+    assert "| learn-seed-1 | It learns. | not run at these sources |" in text
+    assert "| learn-seed-2 | It learns. | yes | gain 0.2 (>= 0.15) |" in text
+    assert "cores" in text
