@@ -83,13 +83,13 @@ class BubblewrapSandbox:
 
     async def put(self, source: Path, target: str) -> Transfer:
         """See `Sandbox.put`."""
-        workspace = await self._open()
-        return await asyncio.to_thread(workspace.put, source, target)
+        workspace = (await self._open()).borrow()
+        return await asyncio.to_thread(workspace.returning, workspace.put, source, target)
 
     async def get(self, source: str, target: Path) -> Transfer:
         """See `Sandbox.get`."""
-        workspace = await self._open()
-        return await asyncio.to_thread(workspace.get, source, target)
+        workspace = (await self._open()).borrow()
+        return await asyncio.to_thread(workspace.returning, workspace.get, source, target)
 
     async def close(self) -> None:
         """See `Sandbox.close`."""
@@ -100,14 +100,8 @@ class BubblewrapSandbox:
         if self._workspace is not None:
             os.close(self._workspace.fd)
             self._workspace = None
-        with link:
-            link.shutdown(socket.SHUT_WR)
-            try:
-                await asyncio.shield(asyncio.ensure_future(readable(link, CLOSE_TIMEOUT_S)))
-            except TimeoutError as error:
-                raise SandboxError(
-                    f"a sandbox was not gone {CLOSE_TIMEOUT_S:g} s after its close: look for stuck processes with ps"
-                ) from error
+        link.shutdown(socket.SHUT_WR)
+        await asyncio.shield(asyncio.ensure_future(_gone(link, "a sandbox was not gone")))
 
     async def __aenter__(self) -> Self:
         return self
@@ -194,12 +188,23 @@ async def _follow(reply: socket.socket, out: Stream, err: Stream, timeout_s: flo
             ) from error
         except asyncio.CancelledError:
             reply.shutdown(socket.SHUT_WR)
-            await asyncio.shield(asyncio.ensure_future(readable(reply, CLOSE_TIMEOUT_S)))
+            await asyncio.shield(asyncio.ensure_future(_gone(reply.dup(), "a cancelled command was not gone")))
             raise
         message = reply.recv(65536)
         out.drain()
         err.drain()
     return json.loads(message) if message else {"error": "the keeper died", "killed_by": None, "started": False}
+
+
+async def _gone(link: socket.socket, complaint: str) -> None:
+    """Wait until the keeper says that something has gone. Owns the socket, so it may outlive a cancelled caller."""
+    with link:
+        try:
+            await readable(link, CLOSE_TIMEOUT_S)
+        except TimeoutError as error:
+            raise SandboxError(
+                f"{complaint} {CLOSE_TIMEOUT_S:g} s after it was killed: look for stuck processes with ps"
+            ) from error
 
 
 def _result(answer: Mapping[str, Any], out: Stream, err: Stream) -> ExecResult:

@@ -11,10 +11,11 @@ import os
 import posixpath
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ParamSpec
 
 from agar.errors import ToolError, UnsupportedPlatformError
 from agar.sandbox.base import Transfer
@@ -23,6 +24,7 @@ _OPENAT2 = 437  # the same on every 64-bit machine
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_IN_ROOT = 0x02, 0x10
 _CHUNK_BYTES = 1 << 20
 _libc = ctypes.CDLL(None, use_errno=True)
+P = ParamSpec("P")
 
 
 class _OpenHow(ctypes.Structure):
@@ -61,6 +63,17 @@ class Workspace:
     uid: int
     gid: int
     limit_bytes: int
+
+    def borrow(self) -> "Workspace":
+        """A copy with a descriptor of its own, for a thread: closing this one meanwhile cannot redirect it."""
+        return replace(self, fd=os.dup(self.fd))
+
+    def returning(self, call: Callable[P, Transfer], *arguments: P.args, **options: P.kwargs) -> Transfer:
+        """Make a call with a borrowed workspace, then close its descriptor."""
+        try:
+            return call(*arguments, **options)
+        finally:
+            os.close(self.fd)
 
     def read(self, path: str) -> bytes:
         """See `Sandbox.read`."""

@@ -439,9 +439,10 @@ class Keeper:
 
 def become(box: Box, link: socket.socket, bwrap: str, bytecode: bytes) -> None:
     """In a forked child: enter the control groups, drop the user, wait for a command, turn into bwrap."""
-    kept = link.fileno()
-    os.closerange(3, kept)  # a copy of a socket would hide from its other end that the keeper has died
-    os.closerange(kept + 1, 1 << 30)
+    for number in map(int, os.listdir("/proc/self/fd")):  # a copy of a socket would hide from its other end that the keeper died
+        if number > 2 and number != link.fileno():
+            with suppress(OSError):  # the listing's own
+                os.close(number)
     for path in box.cgroups:
         with open(f"{path}/cgroup.procs", "w") as file:
             file.write("0")
