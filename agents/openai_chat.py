@@ -7,6 +7,7 @@ from typing import Any
 import openai
 
 from agar.errors import AgarError, DeadlineError, EngineAborted, EngineError, LedgerError, SessionClosedError
+from agar.ledger.canonical import spell
 from agar.types import Chat, Finish, ImagePart, Message, SessionAccess, ToolCall, ToolSpec, Turn
 
 _FINISH: Mapping[str, Finish] = {"length": Finish.LENGTH, "abort": Finish.ABORT}
@@ -94,7 +95,7 @@ def to_openai(message: Message) -> dict[str, Any]:
             {
                 "id": call.id,
                 "type": "function",
-                "function": {"name": call.name, "arguments": json.dumps(dict(call.arguments), ensure_ascii=False)},
+                "function": {"name": call.name, "arguments": spell(call.arguments)},
             }
             for call in message.tool_calls
         ]

@@ -139,7 +139,7 @@ async def test_over_http_the_environment_sees_the_same_turns(server):
         {
             "role": "assistant",
             "content": "",
-            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "é"}'}}],
+            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at":"é"}'}}],
         },
         {"role": "tool", "content": "seen", "tool_call_id": "c1"},
     ]
