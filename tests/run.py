@@ -28,7 +28,14 @@ STATIC = {
     "ruff check": ["ruff", "check", "."],
     "ruff format": ["ruff", "format", "--check", "."],
     "mypy": ["mypy"],
-    "mypy tests": ["mypy", "tests", "benchmarks", "requirements"],
+    "mypy of scripts": [
+        "mypy",
+        "requirements",
+        "benchmarks",
+        "tests/run.py",
+        "tests/conftest.py",
+        "tests/verify/run.py",
+    ],
     "import layers": ["lint-imports"],
 }
 SECTIONS = {
