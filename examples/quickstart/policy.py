@@ -8,6 +8,8 @@ weights are random: it knows nothing until it is warmed up on demonstrations.
 
 import argparse
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import Field
@@ -81,10 +83,25 @@ def make(directory: Path, *, seed: int = 1, config: PolicyConfig | None = None) 
     model.generation_config = GenerationConfig(
         do_sample=True, temperature=1.0, bos_token_id=None, eos_token_id=end, pad_token_id=pad
     )
-    model.save_pretrained(directory)
+    with _without_progress_bar():
+        model.save_pretrained(directory)
     tokenizers.save(tokenizer, directory, template=TEMPLATE, context_tokens=config.context_tokens)
     check(directory)
     return directory
+
+
+@contextmanager
+def _without_progress_bar() -> Iterator[None]:
+    """Writing two megabytes needs no bar."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def check(directory: Path) -> None:
