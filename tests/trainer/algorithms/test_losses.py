@@ -13,6 +13,7 @@ from agar.trainer.algorithms.config import (
     MisConfig,
     TisConfig,
 )
+from agar.trainer.algorithms.corrections import correction_weights
 from agar.trainer.algorithms.inputs import LossInputs
 from agar.trainer.algorithms.kl import kl_estimate
 from agar.trainer.algorithms.losses import (
@@ -348,6 +349,12 @@ def test_correction_weights_by_hand(correction, weights, bounded, removed):
     assert sums["correction_weight_sum"] == pytest.approx(sum(weights))
     assert sums["correction_bounded_sum"] == bounded
     assert sums["correction_removed_sum"] == removed
+
+
+def test_correction_weights_are_constants():
+    weights, sums = correction_weights(inputs(), now(), TisConfig())
+    assert not weights.requires_grad
+    assert not any(value.requires_grad for value in sums.values())
 
 
 def test_correction_weighs_neither_kl_nor_entropy():

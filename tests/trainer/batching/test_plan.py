@@ -105,6 +105,12 @@ def test_fewer_rows_than_ranks_are_filled_up(make_sample):
     assert plan.metrics["trainer/filler_microbatches"] == 1
 
 
+def test_a_row_above_the_budget_counts_as_one_full_microbatch(make_sample):
+    plan = plan_step([make_sample(mask=(0, 1, 1, 1, 1))], algorithm=GrpoConfig(), tokens_per_microbatch=2)
+    assert plan.metrics["trainer/packed_tokens"] == 4
+    assert plan.metrics["trainer/packing_efficiency"] == 1
+
+
 @pytest.mark.parametrize("outcomes", [[], [Outcome.INFRA_ERROR]])
 def test_a_batch_without_anything_to_train_gives_no_microbatches(make_sample, outcomes):
     samples = [make_sample(outcome=outcome) for outcome in outcomes]
