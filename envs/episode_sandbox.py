@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from agar.errors import EnvError, SandboxError, ToolError
 
 if TYPE_CHECKING:
     from agar.sandbox.base import ExecResult, Sandbox, Transfer
+
+T = TypeVar("T")
 
 
 class EpisodeSandbox:
@@ -30,6 +32,8 @@ class EpisodeSandbox:
         self._lock = asyncio.Lock()
         self._sandbox: Sandbox | None = None
         self._over: str | None = None
+        self.failure: str | None = None
+        """Why it failed, where it did; it stays set, whoever caught the error."""
 
     @property
     def started(self) -> bool:
@@ -50,24 +54,23 @@ class EpisodeSandbox:
         Raises:
             SandboxError: the sandbox could not start, has died or was closed.
         """
-        sandbox = await self._ready()
-        return await sandbox.exec(command, cwd=cwd, env=env, stdin=stdin, timeout_s=timeout_s)
+        return await self._in(lambda sb: sb.exec(command, cwd=cwd, env=env, stdin=stdin, timeout_s=timeout_s))
 
     async def read(self, path: str) -> bytes:
         """The bytes of a file inside."""
-        return await (await self._ready()).read(path)
+        return await self._in(lambda sb: sb.read(path))
 
     async def write(self, path: str, data: bytes | str) -> None:
         """Write a file inside."""
-        await (await self._ready()).write(path, data)
+        await self._in(lambda sb: sb.write(path, data))
 
     async def put(self, source: Path, target: str) -> "Transfer":
         """Copy a file or folder in."""
-        return await (await self._ready()).put(source, target)
+        return await self._in(lambda sb: sb.put(source, target))
 
     async def get(self, source: str, target: Path) -> "Transfer":
         """Copy a file or folder out."""
-        return await (await self._ready()).get(source, target)
+        return await self._in(lambda sb: sb.get(source, target))
 
     async def close(self) -> None:
         """Close it if it was started; a use after this raises. Idempotent."""
@@ -76,6 +79,13 @@ class EpisodeSandbox:
             sandbox, self._sandbox = self._sandbox, None
             if sandbox is not None:
                 await asyncio.shield(sandbox.close())  # whoever is cancelled here, the sandbox still goes
+
+    async def _in(self, work: "Callable[[Sandbox], Awaitable[T]]") -> T:
+        try:
+            return await work(await self._ready())
+        except SandboxError as error:
+            self.failure = str(error)
+            raise
 
     async def _ready(self) -> "Sandbox":
         async with self._lock:
@@ -89,6 +99,7 @@ class EpisodeSandbox:
                 await sandbox.__aenter__()
                 await self._setup(sandbox)
             except BaseException as error:
+                self.failure = f"the sandbox did not start: {error or type(error).__name__}"
                 await asyncio.shield(sandbox.close())
                 if isinstance(error, ToolError):  # not a tool's failure: the agent has done nothing yet
                     raise EnvError(f"the episode's files could not be laid out: {error}") from error

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from agar.sandbox.config import SandboxSpec
 
 __all__ = ["ToolEnv", "tool"]
+
+logger = logging.getLogger(__name__)
 
 
 class ToolEnv(AsyncEnv):
@@ -101,15 +104,18 @@ class ToolEnv(AsyncEnv):
     async def astep(self, action: Turn) -> StepResult:
         """Run the turn's tool calls, or hand a turn without any to `answer`."""
         try:
+            result: StepResult
             if action.tool_calls or action.parse_error is not None:
-                return await self._call_all(action), 0.0, False, False, {}
-            observation, reward, terminated, truncated, info = await self.answer(action)
+                result = (await self._call_all(action), 0.0, False, False, {})
+            else:
+                result = await self.answer(action)
+            self._check_sandbox()
         except SandboxError as error:
             await self.arelease()
             return [], 0.0, False, True, {"failure": Outcome.INFRA_ERROR, "failure_reason": str(error)}
-        if terminated or truncated:
+        if result[2] or result[3]:
             await self.arelease()
-        return observation, reward, terminated, truncated, info
+        return result
 
     async def answer(self, action: Turn) -> StepResult:
         """What follows a turn without tool calls: often the reward, and the end.
@@ -126,9 +132,20 @@ class ToolEnv(AsyncEnv):
         super().close()
 
     async def arelease(self) -> None:
-        """Close the episode's sandbox. Idempotent."""
+        """Close the episode's sandbox. Idempotent.
+
+        One that does not go away is logged: it changes nothing about the episode, and its backend keeps after it.
+        """
         if self._sb is not None:
-            await self._sb.close()
+            try:
+                await self._sb.close()
+            except SandboxError as error:
+                logger.warning("%s could not close its sandbox: %s", type(self).__name__, error)
+
+    def _check_sandbox(self) -> None:
+        """Raise what a tool may have caught, or a deadline cut off: a failed sandbox fails the episode."""
+        if self._sb is not None and self._sb.failure is not None:
+            raise SandboxError(self._sb.failure)
 
     async def _call_all(self, action: Turn) -> list[Message]:
         try:

@@ -57,7 +57,7 @@ class Tool:
             raise ToolError(f"{self.spec.name}: an argument holds half a surrogate pair") from error
         except ValidationError as error:
             raise ToolError(f"{self.spec.name}: {_complaint(error)}") from error
-        values = {name: getattr(checked, name) for name in type(checked).model_fields}
+        values = {field.alias or name: getattr(checked, name) for name, field in type(checked).model_fields.items()}
         limit_s = self.timeout_s if self.timeout_s is not None else timeout_s
         try:
             async with asyncio.timeout(limit_s) as deadline:
@@ -141,7 +141,10 @@ def _tool_from(method: Callable[..., Any], mark: _Mark) -> Tool:
     name = mark.name or method.__name__
     description, parameter_texts = _read_docstring(inspect.getdoc(method) or "")
     fields: dict[str, Any] = {}
-    hints = typing.get_type_hints(method, include_extras=True)
+    try:
+        hints = typing.get_type_hints(method, include_extras=True)
+    except NameError as error:
+        raise ConfigError(f"a type hint of tool {name!r} cannot be resolved: {error}; import it at run time") from error
     for parameter in list(inspect.signature(method).parameters.values())[1:]:
         where = f"parameter {parameter.name!r} of tool {name!r}"
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
@@ -150,8 +153,8 @@ def _tool_from(method: Callable[..., Any], mark: _Mark) -> Tool:
             raise ConfigError(f"{where} has no type hint: the model's schema is made from it")
         default = ... if parameter.default is parameter.empty else parameter.default
         text = parameter_texts.get(parameter.name)
-        info: FieldInfo = Field(default, description=text)
-        fields[parameter.name] = (hints[parameter.name], info)
+        info: FieldInfo = Field(default, alias=parameter.name, description=text)
+        fields[f"field_{len(fields)}"] = (hints[parameter.name], info)  # any name is legal, "json" and "_x" too
     try:
         arguments: type[BaseModel] = create_model(
             name,

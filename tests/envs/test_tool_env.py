@@ -204,6 +204,47 @@ async def test_a_sandbox_that_does_not_start_is_one_too_and_is_not_tried_again()
         assert (env.tries, env.made.closed) == (1, True)
 
 
+async def test_a_tool_that_catches_everything_cannot_hide_a_dead_sandbox():
+    class Swallows(Shop):
+        @tool
+        async def shelf(self) -> str:
+            try:
+                return (await self.sb.exec("cat shelf")).stdout
+            except Exception:
+                return "empty"
+
+    env = Swallows()
+    env.script = lambda call: SandboxError("the sandbox died")
+    async with as_async(env) as runner:
+        await runner.areset()
+        assert await assert_infrastructure_failure(await runner.astep(calls("shelf"))) == "the sandbox died"
+
+
+async def test_a_sandbox_too_slow_to_start_is_not_the_agents_lost_time():
+    class Slow(Shop):
+        tool_timeout_s = 0.05
+
+        async def setup(self, sb):
+            await asyncio.sleep(60)
+
+    async with as_async(Slow()) as runner:
+        await runner.areset()
+        reason = await assert_infrastructure_failure(await runner.astep(calls("shelf")))
+        assert "did not start" in reason
+
+
+async def test_a_sandbox_that_does_not_close_is_logged_and_costs_no_reward(shop, caplog):
+    runner, env = shop
+    await runner.astep(calls("shelf"))
+
+    async def stuck():
+        raise SandboxError("still there")
+
+    env.made.close = stuck
+    assert (await runner.astep("tea"))[1:3] == (1.0, True)
+    assert "Shop could not close its sandbox: still there" in caplog.text
+
+
 async def test_a_machine_without_sandboxes_stops_the_run_rather_than_the_episode():
     env = Shop()
     env.script = lambda call: UnsupportedPlatformError("no user namespaces")

@@ -58,6 +58,10 @@ class Garden:
     async def fail(self, how: str) -> str:
         raise {"told": ToolError("the spade broke"), "own": KeyError("bug"), "late": TimeoutError("mine")}[how]
 
+    @tool
+    def odd_names(self, json: str, model_config: int = 1, _x: bool = False) -> str:
+        return f"{json} {model_config} {_x}"
+
     def not_a_tool(self) -> str:
         return ""
 
@@ -70,7 +74,7 @@ async def call(name, **arguments):
 
 
 def test_marked_methods_are_tools_in_the_order_of_definition():
-    assert list(TOOLS) == ["dig", "walk", "rest", "block", "fail"]
+    assert list(TOOLS) == ["dig", "walk", "rest", "block", "fail", "odd_names"]
 
 
 def test_the_schema_says_what_hints_and_docstring_say_and_nothing_else():
@@ -88,6 +92,12 @@ def test_the_schema_says_what_hints_and_docstring_say_and_nothing_else():
     assert TOOLS["rest"].spec.parameters == {"type": "object", "properties": {}}
 
 
+def test_parameters_may_have_any_name():
+    parameters = TOOLS["odd_names"].spec.parameters
+    assert list(parameters["properties"]) == ["json", "model_config", "_x"]
+    assert parameters["required"] == ["json"]
+
+
 def test_models_are_described_by_reference():
     parameters = TOOLS["walk"].spec.parameters
     assert parameters["properties"]["to"] == {"$ref": "#/$defs/Point"}
@@ -98,6 +108,7 @@ def test_models_are_described_by_reference():
 async def test_arguments_are_converted_defaults_filled_in_results_made_text():
     assert await call("dig", depth=3) == "hole 3 slow"
     assert await call("dig", depth="3", title="pit", how="fast") == "pit 3 fast"
+    assert await call("odd_names", json="a", model_config=2, _x=True) == "a 2 True"
     assert await call("walk", to={"x": 1, "y": 2}) == '{"x": 3, "stops": null}'
 
 
@@ -148,7 +159,7 @@ def test_a_subclass_may_add_change_and_take_away():
             return ""
 
     tools = tools_of(Shed)
-    assert list(tools) == ["dig", "walk", "rest", "fail", "sit"]
+    assert list(tools) == ["dig", "walk", "rest", "fail", "odd_names", "sit"]
     assert tools["walk"].spec.description == "Walk by name."
     assert tools["walk"].spec.parameters["properties"] == {"to": {"type": "string"}}
 
@@ -178,7 +189,18 @@ def test_what_has_no_schema_is_refused_when_the_class_is_made():
         def see(self):
             """See."""
 
-    complaints = {NoHint: "no type hint", Splat: "named parameters", NoSchema: "JSON schema", Twice: "two tools named"}
+    class Unknown:
+        @tool
+        def look(self, at: "Nowhere"):  # noqa: F821
+            """Look."""
+
+    complaints = {
+        Unknown: "import it at run time",
+        NoHint: "no type hint",
+        Splat: "named parameters",
+        NoSchema: "JSON schema",
+        Twice: "two tools named",
+    }
     for cls, complaint in complaints.items():
         with pytest.raises(ConfigError, match=complaint):
             tools_of(cls)
