@@ -58,7 +58,7 @@ async def dead_sandbox(subject: Subject) -> str:
         if not truncated or info.get("failure") != Outcome.INFRA_ERROR:
             raise Fault(
                 f"with a sandbox that fails at {fault} the episode is not truncated with "
-                'info["failure"] = Outcome.INFRA_ERROR: let SandboxError out of your tools'
+                'info["failure"] = Outcome.INFRA_ERROR: let SandboxError out of astep'
             )
         if reward != 0.0:
             raise Fault(f"with a sandbox that fails at {fault} the episode earned {reward:g}: a failure earns nothing")
