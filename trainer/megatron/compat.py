@@ -81,6 +81,20 @@ def _stub_paged_stash() -> None:
         sys.modules[name] = stub
 
 
+def _no_compiler() -> None:
+    def compile_(function: Any = None, **kwargs: Any) -> Any:
+        return function if function is not None else lambda decorated: decorated
+
+    torch_: Any = torch
+    original = torch_.compile
+    torch_.compile = compile_
+    try:
+        # Upstream keeps what torch.compile is at this import; its own switch for that comes after the first uses.
+        importlib.import_module("megatron.core.jit")
+    finally:
+        torch_.compile = original
+
+
 def _cuda_queries() -> None:
     def current_device() -> str:
         return "cpu"
@@ -172,6 +186,12 @@ PATCHES: tuple[Patch, ...] = (
         why="the module imports triton unconditionally; only MoE on a GPU calls it",
         evidence=(("megatron/core/transformer/moe/ops/paged_stash.py", "import triton"),),
         apply=_stub_paged_stash,
+    ),
+    Patch(
+        name="jit_fuser",
+        why="decorating fused functions, none of which runs here, imports torch's compiler: seconds per rank",
+        evidence=(("megatron/core/jit.py", "jit_fuser = torch.compile"),),
+        apply=_no_compiler,
     ),
     Patch(
         name="cuda_queries",

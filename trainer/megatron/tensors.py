@@ -9,6 +9,7 @@ import torch
 
 from agar.trainer.algorithms.inputs import LossInputs
 from agar.trainer.batching.microbatch import MicroBatch
+from agar.trainer.batching.tensors import loss_inputs
 from agar.trainer.megatron.packing import PackedRows, packed_rows
 
 
@@ -41,27 +42,17 @@ class DeviceBatch:
 def to_device(microbatch: MicroBatch, device: torch.device) -> DeviceBatch:
     """Move a micro-batch to the device."""
 
-    def tensor(array: npt.NDArray[Any] | None, dtype: npt.DTypeLike) -> Any:
-        # A copy: micro-batches are read-only, and torch refuses to know about that.
-        return None if array is None else torch.from_numpy(np.array(array, dtype=dtype)).to(device)
+    def integers(array: npt.NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(array.astype(np.int64)).to(device)
 
     at = np.flatnonzero(microbatch.loss_mask)
     if not len(at):
         at = np.zeros(1, np.int64)
     return DeviceBatch(
-        token_ids=tensor(microbatch.token_ids, np.int64),
-        position_ids=tensor(microbatch.position_ids, np.int64),
-        rows=packed_rows(tensor(microbatch.cu_seqlens, np.int64)),
-        at=tensor(at, np.int64),
-        targets=tensor(microbatch.targets[at], np.int64),
-        inputs=LossInputs(
-            loss_mask=tensor(microbatch.loss_mask, np.bool_),
-            weights=tensor(microbatch.weights, np.float32),
-            advantages=tensor(microbatch.advantages, np.float32),
-            engine_logprobs=tensor(microbatch.logprobs, np.float32),
-            segment_ids=tensor(microbatch.segment_ids, np.int64),
-            segment_tokens=tensor(microbatch.segment_tokens, np.float32),
-            old_logprobs=tensor(microbatch.old_logprobs, np.float32),
-            reference_logprobs=tensor(microbatch.reference_logprobs, np.float32),
-        ),
+        token_ids=integers(microbatch.token_ids),
+        position_ids=integers(microbatch.position_ids),
+        rows=packed_rows(integers(microbatch.cu_seqlens)),
+        at=integers(at),
+        targets=integers(microbatch.targets[at]),
+        inputs=loss_inputs(microbatch, device=device),
     )

@@ -15,6 +15,8 @@ logger = logging.getLogger(__name__)
 class RayCluster:
     """Joins a cluster, or starts a small one on this machine that dies with this process.
 
+    That holds for a kill as well: ranks and Ray's servers go within seconds, two idle helpers of Ray's after a minute.
+
     A process has one connection to Ray. Whoever finds none makes it and closes it; everyone else borrows it, so
     trainers of several policies must close in the reverse order of opening, as an `AsyncExitStack` does.
     """
@@ -80,7 +82,7 @@ class RayCluster:
         except TimeoutError:
             remove_placement_group(group)
             raise DeadlineError(
-                f"the cluster did not offer {self._parallel.world_size} x {bundle} in {deadline_s:.0f} s: "
+                f"the cluster did not offer {self._parallel.world_size} x {bundle} in {deadline_s:g} s: "
                 "add nodes, or lower trainer.parallel or trainer.placement"
             ) from None
         return group

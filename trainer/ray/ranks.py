@@ -87,7 +87,7 @@ class Ranks:
                     raise self._fail(rank, what, error)
             if pending:
                 late = [rank for rank, task in enumerate(tasks) if task in pending]
-                self._broken = f"ranks {late} did not {what} in {deadline_s:.0f} s"
+                self._broken = f"ranks {late} did not {what} in {deadline_s:g} s"
                 self._kill()
                 raise DeadlineError(f"{self._broken} (policy {self.policy!r}): raise trainer.timeouts or look at them")
             return [task.result() for task in tasks]

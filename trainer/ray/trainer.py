@@ -1,7 +1,6 @@
 """`RayPolicyTrainer`: the trainer of one policy, whose ranks are Ray actors."""
 
 import asyncio
-import importlib
 import logging
 import shutil
 import time
@@ -13,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from agar.errors import TrainerError
+from agar.trainer.algorithms.metrics import mean_metrics
 from agar.trainer.batching.plan import StepPlan, plan_step
 from agar.trainer.config import TrainerConfig
 from agar.trainer.megatron.model_config import read_model_config
@@ -60,9 +60,7 @@ class RayPolicyTrainer:
 
     async def __aenter__(self) -> Self:
         try:
-            # The algorithms' sums need torch, whose import takes seconds: not on the event loop, and beside the ranks'.
-            loading = asyncio.to_thread(importlib.import_module, "agar.trainer.algorithms.losses")
-            await asyncio.gather(loading, self._ranks.open())
+            await self._ranks.open()
         except BaseException:
             await self.close()
             raise
@@ -110,8 +108,6 @@ class RayPolicyTrainer:
         return self._step_metrics(plan, reports, time.perf_counter() - start)
 
     def _step_metrics(self, plan: StepPlan, reports: list[Any], seconds: float) -> Metrics:
-        from agar.trainer.algorithms.losses import mean_metrics
-
         taken = all(report.taken for report in reports)
         self.steps += taken
         self.skipped_steps += not taken

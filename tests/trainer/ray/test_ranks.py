@@ -1,0 +1,46 @@
+"""Waiting for ranks, with plain futures in the place of Ray's."""
+
+import asyncio
+
+import pytest
+
+from agar.errors import ConfigError, DeadlineError, TrainerError
+from agar.trainer.config import TrainerConfig
+from agar.trainer.ray.ranks import Ranks
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture
+def ranks(tmp_path) -> Ranks:
+    return Ranks(TrainerConfig(model=tmp_path), policy="p")
+
+
+def future(outcome: object = None, *, after_s: float = 0.0) -> asyncio.Future:
+    answer: asyncio.Future = asyncio.get_running_loop().create_future()
+    give = answer.set_exception if isinstance(outcome, BaseException) else answer.set_result
+    asyncio.get_running_loop().call_later(after_s, lambda: answer.cancelled() or give(outcome))
+    return answer
+
+
+async def test_answers_come_in_rank_order(ranks):
+    assert await ranks._ask("count", [future(0, after_s=0.02), future(1)], 1) == [0, 1]
+
+
+async def test_a_late_rank_is_named_and_the_trainer_stays_broken(ranks):
+    with pytest.raises(DeadlineError, match=r"ranks \[1\] did not take step 7 in 0.05 s"):
+        await ranks._ask("take step 7", [future(0), future(1, after_s=5)], 0.05)
+    with pytest.raises(TrainerError, match=r"failed before: ranks \[1\] did not take step 7"):
+        await ranks.all(lambda actor, rank: None, what="anything", deadline_s=1)
+
+
+async def test_the_first_failure_ends_the_wait_for_the_others(ranks):
+    start = asyncio.get_running_loop().time()
+    with pytest.raises(TrainerError, match="rank 1 could not step: OSError: disk; full"):
+        await ranks._ask("step", [future(0, after_s=5), future(OSError("disk\n full"))], 10)
+    assert asyncio.get_running_loop().time() - start < 1
+
+
+async def test_an_error_of_ours_keeps_its_class(ranks):
+    with pytest.raises(ConfigError, match="no vocabulary"):
+        await ranks._ask("start", [future(ConfigError("no vocabulary"))], 1)
