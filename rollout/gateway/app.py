@@ -48,7 +48,7 @@ class _Endpoints:
         if session is None:
             return _unknown_key()
         try:
-            call = read_request(await self._body(request), self._tools)
+            call = read_request(await self._body(request), self._tools, session.messages)
             reply = await session.call(call)
             return Response(write_reply(reply, call.model or session.policy), media_type=_JSON)
         except ClientDisconnect:

@@ -37,6 +37,13 @@ _ROLES: Mapping[object, MessageRole] = {
 _MAX_CACHED_TOOLS = 256
 
 
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
+
+
 class ToolCache:
     """Tool lists by their JSON: agents send the same one with every call."""
 
@@ -51,19 +58,46 @@ class ToolCache:
         """
         if not tools:
             return ()
-        if not nested_within(tools):
-            raise BadRequest("tools are nested too deeply", "tools")
-        key = orjson.dumps(tools)
+        key = _dump(tools, "tools")
         known = self._known.get(key)
         if known is None:
+            if not nested_within(tools):
+                raise BadRequest("tools are nested too deeply", "tools")
             if len(self._known) >= _MAX_CACHED_TOOLS:
                 self._known.clear()
             known = self._known[key] = _tools(tools)
         return known
 
 
-def read_request(body: bytes, tools: ToolCache) -> ModelCall:
+class MessageCache:
+    """The messages of one session by their JSON: a caller sends its whole history with every call.
+
+    Equal JSON gives the same `Message` object, which the ledger compares by identity before it looks inside.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[Message, bool]] = {}
+
+    def read(self, row: Any, index: int) -> tuple[Message, bool]:
+        """The message in `row`, and whether its tool arguments are spelt otherwise than `canonical.spell` does.
+
+        Raises:
+            BadRequest: it is no message.
+        """
+        key = _dump(row, f"messages[{index}]")
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = _message(row, f"messages[{index}]")
+        return known
+
+
+def read_request(body: bytes, tools: ToolCache, messages: MessageCache) -> ModelCall:
     """Read a request body.
+
+    Args:
+        body: as it came.
+        tools: tool lists seen before.
+        messages: messages of the same session seen before.
 
     Raises:
         BadRequest: it is not JSON, not a chat completion, or asks for something that cannot be served.
@@ -80,13 +114,12 @@ def read_request(body: bytes, tools: ToolCache) -> ModelCall:
     rows = request.get("messages")
     if not isinstance(rows, list) or not rows:
         raise BadRequest("messages must be a list with at least one message", "messages")
-    respelled: set[int] = set()
-    messages = tuple(_message(row, index, respelled) for index, row in enumerate(rows))
+    read = [messages.read(row, index) for index, row in enumerate(rows)]
     model = request.get("model")
     return ModelCall(
-        messages=messages,
+        messages=tuple([message for message, _ in read]),
         tools=tools.read(request.get("tools")),
-        respelled=frozenset(respelled),
+        respelled=frozenset([index for index, (_, respelled) in enumerate(read) if respelled]),
         requested={name: value for name, value in request.items() if name not in _READ and value is not None},
         model=model if isinstance(model, str) else None,
         fingerprint=hashlib.blake2b(body, digest_size=16).digest(),
@@ -129,8 +162,14 @@ def _finish(reply: Reply) -> str:
     return "tool_calls" if reply.turn.tool_calls else "stop"
 
 
-def _message(row: Any, index: int, respelled: set[int]) -> Message:
-    where = f"messages[{index}]"
+def _dump(value: Any, where: str) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        raise BadRequest(f"{where} is nested too deeply", where) from None
+
+
+def _message(row: Any, where: str) -> tuple[Message, bool]:
     if not isinstance(row, dict):
         raise BadRequest(f"{where} must be an object", where)
     sent_role = row.get("role")
@@ -144,19 +183,15 @@ def _message(row: Any, index: int, respelled: set[int]) -> Message:
         reasoning = row.get("reasoning_content", row.get("reasoning"))
         if reasoning is not None and not isinstance(reasoning, str):
             raise BadRequest(f"{where}.reasoning_content must be a string", where)
-        calls = row.get("tool_calls") or ()
-        return Message(
-            role=role,
-            content=content,
-            tool_calls=_calls(calls, index, respelled) if calls else (),
-            reasoning=reasoning,
-        )
+        rows = row.get("tool_calls")
+        calls, respelled = _calls(rows, f"{where}.tool_calls") if rows else ((), False)
+        return Message(role=role, content=content, tool_calls=calls, reasoning=reasoning), respelled
     if role == "tool":
         call_id = row.get("tool_call_id")
         if not isinstance(call_id, str):
             raise BadRequest(f"{where}.tool_call_id must name the call that it answers", f"{where}.tool_call_id")
-        return Message(role=role, content=content, tool_call_id=call_id)
-    return Message(role=role, content=content)
+        return Message(role=role, content=content, tool_call_id=call_id), False
+    return Message(role=role, content=content), False
 
 
 def _parts(content: Any, where: str) -> str | tuple[Part, ...]:
@@ -181,40 +216,36 @@ def _parts(content: Any, where: str) -> str | tuple[Part, ...]:
     return tuple(parts)
 
 
-def _calls(rows: Any, index: int, respelled: set[int]) -> tuple[ToolCall, ...]:
-    where = f"messages[{index}].tool_calls"
+def _calls(rows: Any, where: str) -> tuple[tuple[ToolCall, ...], bool]:
     if not isinstance(rows, list):
         raise BadRequest(f"{where} must be a list", where)
     calls = []
+    respelled = False
     for row in rows:
         function = row.get("function") if isinstance(row, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise BadRequest(f"{where} must hold function calls with a name", where)
         raw = function.get("arguments")
         arguments = _arguments(raw, where)
-        if spell(arguments) != raw:
-            respelled.add(index)
+        respelled = respelled or spell(arguments) != raw
         calls.append(ToolCall(id=str(row.get("id", "")), name=function["name"], arguments=arguments))
-    return tuple(calls)
+    return tuple(calls), respelled
 
 
 def _arguments(raw: Any, where: str) -> dict[str, Any]:
     if raw is None or raw == "":
         return {}
     try:
-        value = raw if isinstance(raw, dict) else json.loads(raw, parse_constant=_refuse_constant)
+        value = raw if isinstance(raw, dict) else _decode(raw)
         if not isinstance(value, dict):
             raise ValueError("not an object")
         if not nested_within(value):
             raise ValueError("nested too deeply")
-        json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate has no UTF-8 form
+        if not isinstance(raw, str) or "\\u" in raw:  # a lone surrogate has no UTF-8 form
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, TypeError, RecursionError) as error:
         raise BadRequest(f"{where}: arguments must be the JSON text of an object ({error})", where) from None
     return value
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _tools(rows: Any) -> tuple[ToolSpec, ...]:

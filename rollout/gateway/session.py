@@ -15,6 +15,7 @@ from agar.ledger.families.base import Family
 from agar.ledger.forest import Forest, Plan
 from agar.ledger.node import Difference, Node
 from agar.rollout.gateway.call import Budget, ModelCall, Reply
+from agar.rollout.gateway.chat_completions import MessageCache
 from agar.types import Engine, Finish, Message, Sampled, Sampling, ToolSpec, Turn
 
 logger = logging.getLogger(__name__)
@@ -90,6 +91,7 @@ class GatewaySession:
         self._id, self._base_url, self._on_seal = id, base_url, on_seal
         self.policy = policy
         self.sampling = replace(sampling, stop_token_ids=stop_ids)
+        self.messages = MessageCache()
         self._engine, self._family, self._limits, self._record = engine, family, limits, record
         self._forest = Forest(family, record)
         self._tag = secrets.token_hex(8)  # names the session to routers and in reply ids: the key itself stays secret
@@ -198,7 +200,8 @@ class GatewaySession:
             if budget is not None:
                 self._started -= 1
                 return self._stop(budget)
-            sampling = replace(self.sampling, max_tokens=room)
+            full = room == self.sampling.max_tokens
+            sampling = self.sampling if full else replace(self.sampling, max_tokens=room)
             sampled = await self._generate(plan, sampling)
             self._require_open()
         except BaseException:

@@ -1,7 +1,7 @@
 """When two messages are the same message: the keys that the forest's paths are made of."""
 
 import json
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from agar.types import ImagePart, Message, ToolSpec
@@ -10,6 +10,7 @@ Key = Hashable
 """A step of a path; equal for messages that mean the same."""
 MAX_NESTING = 64
 """Tool arguments and schemas nested deeper are refused."""
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def message_key(message: Message) -> Key:
@@ -28,25 +29,29 @@ def strict_key(message: Message) -> Key:
     return ("=", message.role, message.content, calls, message.tool_call_id, message.reasoning)
 
 
-def steps(messages: Sequence[Message], *, strict: bool) -> Iterator[tuple[Key, int]]:
+def steps(messages: Sequence[Message], keys: Sequence[Key], *, strict: bool) -> list[tuple[Key, int]]:
     """The path of a conversation as (key, messages consumed so far).
 
     In canonical form a run of tool messages is one step, a multiset: parallel results have no order.
+
+    Args:
+        messages: the conversation.
+        keys: the key of each message.
+        strict: keep every message a step of its own.
     """
     if strict:
-        yield from ((strict_key(message), index + 1) for index, message in enumerate(messages))
-        return
-    index = 0
-    while index < len(messages):
-        if messages[index].role != "tool":
-            yield message_key(messages[index]), index + 1
-            index += 1
+        return [(key, index + 1) for index, key in enumerate(keys)]
+    path: list[tuple[Key, int]] = []
+    results: list[Key] = []
+    for index, (message, key) in enumerate(zip(messages, keys, strict=True)):
+        if message.role != "tool":
+            path.append((key, index + 1))
             continue
-        start = index
-        while index < len(messages) and messages[index].role == "tool":
-            index += 1
-        results = [message_key(message) for message in messages[start:index]]
-        yield (results[0] if len(results) == 1 else ("tools", *sorted(results, key=repr))), index
+        results.append(key)
+        if index + 1 == len(messages) or messages[index + 1].role != "tool":
+            path.append((results[0] if len(results) == 1 else ("tools", *sorted(results, key=repr)), index + 1))
+            results = []
+    return path
 
 
 def tools_key(tools: Sequence[ToolSpec]) -> Key:
@@ -56,7 +61,7 @@ def tools_key(tools: Sequence[ToolSpec]) -> Key:
 
 def spell(arguments: Mapping[str, Any]) -> str:
     """Tool arguments as the gateway spells them."""
-    return json.dumps(dict(arguments), ensure_ascii=False, separators=(",", ":"))
+    return _encode(arguments if isinstance(arguments, dict) else dict(arguments))
 
 
 def freeze(value: Any) -> Hashable:

@@ -71,6 +71,10 @@ class Forest:
         self._state: list[int] = []  # node -> its trie state
         self._children: list[int] = []  # node -> number of children
         self._contexts: dict[int, Ids] = {}  # leaf -> prompt and reply
+        # Callers send the same message objects again with every call: what was worked out for one is kept beside it.
+        self._keys: dict[int, tuple[Message, Key]] = {}  # id of a message -> the message, its canonical key
+        self._tools: tuple[tuple[ToolSpec, ...], Key] | None = None
+        self._compared: dict[int, tuple[Message, bool, tuple[Difference, ...] | None]] = {}  # node -> its reply as sent
 
     def plan(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, respelled: frozenset[int] = frozenset()
@@ -89,9 +93,10 @@ class Forest:
         if not messages:
             raise LedgerError("a model call needs at least one message")
         sent = tuple(messages)
-        start = self._next.get((0, tools_key(tools)), -1)
+        offered = tuple(tools)
+        start = self._next.get((0, self._tools_key(offered)), -1)
         state, walked, ends = start, 0, []
-        path = list(steps(sent, strict=self._strict))
+        path = steps(sent, [self._key(message) for message in sent], strict=self._strict)
         for depth, (key, consumed) in enumerate(path):
             state = self._next.get((state, key), -1)
             if state < 0:
@@ -106,9 +111,9 @@ class Forest:
             plan = self._extend(match, sent, consumed, tuple(key for key, _ in path[depth:]))
             if plan is not None:
                 return plan
-            return self._root(sent, tuple(tools), path, Edge.UNBRIDGED, match[1])
+            return self._root(sent, offered, path, Edge.UNBRIDGED, match[1])
         edge = Edge.FIRST if not self.nodes else Edge.REWRITTEN if walked else Edge.UNRELATED
-        return self._root(sent, tuple(tools), path, edge, ())
+        return self._root(sent, offered, path, edge, ())
 
     def commit(
         self,
@@ -143,10 +148,10 @@ class Forest:
         )
         state = plan.state
         if plan.parent is None:
-            state = self._step(0, tools_key(plan.tools))
-        for key in plan.keys:
+            state = self._step(0, self._tools_key(plan.tools))
+        reply = turn.message()
+        for key in (*plan.keys, strict_key(reply) if self._strict else message_key(reply)):
             state = self._step(state, key)
-        state = self._step(state, strict_key(turn.message()) if self._strict else message_key(turn.message()))
         self.nodes.append(node)
         self._at.setdefault(state, []).append(node.id)
         self._state.append(state)
@@ -252,18 +257,43 @@ class Forest:
         end = len(sent)
         at: Node | None = node
         while at is not None:
-            reply = sent[end - 1]
-            kept = at.turn.message()
-            if reply != kept or reply.tool_calls:
-                if reply.reasoning is not None and (reply.reasoning or "").strip() != (kept.reasoning or "").strip():
-                    return None
-                found += _reply_differences(at.id, end - 1, kept, reply, respelled=end - 1 in respelled)
+            differences = self._compare_reply(at, sent[end - 1], end - 1, respelled=end - 1 in respelled)
+            if differences is None:
+                return None
+            found += differences
             start = end - 1 - len(at.messages)
             if sent[start : end - 1] != at.messages:
                 found += _message_differences(at, start, sent[start : end - 1])
             end = start
             at = None if at.parent is None else self.nodes[at.parent]
         return tuple(reversed(found))
+
+    def _compare_reply(
+        self, node: Node, sent: Message, index: int, *, respelled: bool
+    ) -> tuple[Difference, ...] | None:
+        known = self._compared.get(node.id)
+        if known is not None and known[0] is sent and known[1] == respelled:
+            return known[2]
+        kept = node.turn.message()
+        found: tuple[Difference, ...] | None
+        if sent.reasoning is not None and sent.reasoning.strip() != (kept.reasoning or "").strip():
+            found = None
+        else:
+            found = _reply_differences(node.id, index, kept, sent, respelled=respelled)
+        self._compared[node.id] = (sent, respelled, found)
+        return found
+
+    def _key(self, message: Message) -> Key:
+        known = self._keys.get(id(message))
+        if known is None:
+            key = strict_key(message) if self._strict else message_key(message)
+            known = self._keys[id(message)] = (message, key)
+        return known[1]
+
+    def _tools_key(self, tools: tuple[ToolSpec, ...]) -> Key:
+        if self._tools is None or self._tools[0] is not tools:
+            self._tools = (tools, tools_key(tools))
+        return self._tools[1]
 
     def _edge_now(self, plan: Plan) -> Edge:
         if plan.edge is Edge.EXTEND and plan.parent is not None and self._children[plan.parent]:
@@ -281,7 +311,9 @@ class Forest:
                 self.differences.append(difference)
 
 
-def _reply_differences(node: int, index: int, kept: Message, sent: Message, *, respelled: bool) -> list[Difference]:
+def _reply_differences(
+    node: int, index: int, kept: Message, sent: Message, *, respelled: bool
+) -> tuple[Difference, ...]:
     found: list[tuple[Divergence, str, str]] = []
     if kept.reasoning and sent.reasoning is None:
         found.append((Divergence.REASONING_DROPPED, kept.reasoning, ""))
@@ -294,7 +326,7 @@ def _reply_differences(node: int, index: int, kept: Message, sent: Message, *, r
     if [call.id for call in kept.tool_calls] != [call.id for call in sent.tool_calls]:
         before, after = (" ".join(call.id for call in message.tool_calls) for message in (kept, sent))
         found.append((Divergence.CALL_IDS, before, after))
-    return [_difference(kind, node, index, before, after) for kind, before, after in found]
+    return tuple([_difference(kind, node, index, before, after) for kind, before, after in found])
 
 
 def _message_differences(node: Node, start: int, sent: tuple[Message, ...]) -> list[Difference]:

@@ -108,7 +108,7 @@ class UnrulyClient(RuleBasedStateMachine):
 
     def send(self, body: bytes) -> dict | None:
         try:
-            reply = self.runner.run(self.session.call(read_request(body, self.tools)))
+            reply = self.runner.run(self.session.call(read_request(body, self.tools, self.session.messages)))
         except EngineAborted:
             return None
         text = write_reply(reply, "main")
@@ -236,7 +236,7 @@ class UnrulyClient(RuleBasedStateMachine):
     @rule(body=st.sampled_from([b"{", b'{"messages": []}', b'{"messages": [{"role": "user", "content": 1}]}']))
     def send_garbage(self, body):
         with pytest.raises(BadRequest):
-            read_request(body, self.tools)
+            read_request(body, self.tools, self.session.messages)
 
     # ------------------------------------------------------------------------------------------ the proof
 

@@ -65,11 +65,12 @@ tokens, `<tool_call>` and the other marks are one token each where they are pres
 
 _Piece = tuple[str, bool, bool]
 """Text; whether it is structure of ours (may be a control token); whether an assistant would have sampled it."""
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def spell(value: Any) -> str:
     """Canonical JSON of tool arguments and schemas: compact, key order kept, no ASCII escapes."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _encode(value)
 
 
 class ChatML:

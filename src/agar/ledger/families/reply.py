@@ -10,6 +10,13 @@ from agar.ledger.tokenizer import Tokenizer
 from agar.types import Finish, Ids, ToolCall, Turn
 
 
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
+
+
 def parse_reply(tokenizer: Tokenizer, ids: Ids, stop_ids: Sequence[int]) -> Turn:
     """Read `<think>`, text and `<tool_call>` spans.
 
@@ -114,9 +121,9 @@ def _split_text(text: str, opening: str, closing: str) -> list[tuple[str, str]]:
 def _call(span: str, id: str) -> ToolCall | str:
     """The call in `span`, or why it is none."""
     try:
-        value = json.loads(span, parse_constant=_refuse_constant)
-        span.encode()
-        json.dumps(value, ensure_ascii=False).encode()
+        value = _decode(span)
+        if "\\u" in span:  # a lone surrogate has no UTF-8 form
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         return f"a tool call is not JSON: {error}"
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
@@ -127,7 +134,3 @@ def _call(span: str, id: str) -> ToolCall | str:
     if not nested_within(arguments):
         return f"the arguments of tool call {value['name']!r} are nested too deeply"
     return ToolCall(id=id, name=value["name"], arguments=arguments)
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
