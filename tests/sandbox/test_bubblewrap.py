@@ -4,22 +4,39 @@ import asyncio
 
 import pytest
 
-from agar.errors import SandboxError
+from agar.errors import SandboxError, ToolError
 from agar.sandbox import SandboxSpec
 from agar.sandbox.bubblewrap import BubblewrapSandbox
 
 pytestmark = pytest.mark.sandbox
 
 
+async def until_there(sandbox, path):
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await sandbox.read(path)
+                return
+            except ToolError:
+                await asyncio.sleep(0.02)
+
+
 async def test_a_command_that_takes_every_process_cannot_make_its_neighbour_look_like_our_failure(host):
     """A failing sandbox is left out of training, so nothing that a model runs may be able to play one."""
     async with BubblewrapSandbox(SandboxSpec(pids=16), host=host) as sandbox:
-        await sandbox.exec("true")
-        bomb = asyncio.create_task(sandbox.exec("bomb() { bomb | bomb & }; bomb; sleep 30", timeout_s=3.0))
-        for _ in range(8):
-            result = await sandbox.exec("echo there", timeout_s=5.0)
-            assert result.stdout == "there\n" or result.code != 0
-        await bomb
+        await sandbox.exec("mkfifo never")
+        take = "sh -c 'while :; do sleep 30 & done'; : > taken; read x < never"
+        taking = asyncio.create_task(sandbox.exec(take, timeout_s=50.0))
+        await until_there(sandbox, "taken")
+        results = [await sandbox.exec("echo there", timeout_s=5.0) for _ in range(3)]
+        if "cgroup" in sandbox.limits["pids"]:
+            assert {result.code for result in results} == {126}, "there was no process left to take"
+            assert "not started beside other commands" in results[0].stderr
+        else:
+            assert {result.stdout for result in results} == {"there\n"}, "each command has a count of its own"
+        taking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await taking
         assert (await sandbox.exec("echo back")).stdout == "back\n"
 
 
