@@ -1,10 +1,20 @@
-"""The picture of a run: reward over steps, and the evaluations before and after."""
+"""The picture of a run: reward while it learns, and the evaluations before and after."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agar.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+REWARD = "rollout/reward_mean"
+PALE, BLUE, ORANGE, GREY = "#9ecae1", "#2171b5", "#d94801", "#969696"
+WINDOW = 5
+
+Row = Mapping[str, Any]
 
 
 def rows_of(metrics: Path) -> list[dict[str, Any]]:
@@ -12,13 +22,18 @@ def rows_of(metrics: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in metrics.read_text().splitlines() if line.strip()]
 
 
-def smoothed(values: list[float], window: int) -> list[float]:
+def smoothed(values: Sequence[float], window: int = WINDOW) -> list[float]:
     """Trailing mean over at most `window` values."""
     return [sum(values[max(0, i + 1 - window) : i + 1]) / min(i + 1, window) for i in range(len(values))]
 
 
 def draw(metrics: Path, picture: Path, *, title: str) -> None:
-    """Draw `picture` (PNG) from a run's metrics.
+    """Draw `picture` (PNG): training reward over optimiser steps on the left, evaluations on the right.
+
+    Args:
+        metrics: the run's `metrics.jsonl`.
+        picture: the file to write.
+        title: stands above both.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -28,30 +43,35 @@ def draw(metrics: Path, picture: Path, *, title: str) -> None:
     except ImportError as error:
         raise MissingExtraError("the reward picture needs matplotlib: pip install 'agar[plot]'") from error
     rows = rows_of(metrics)
-    figure = Figure(figsize=(8, 4.2), dpi=130)
-    axes = figure.add_subplot()
-    steps = [row["step"] for row in rows if "rollout/reward_mean" in row]
-    rewards = [row["rollout/reward_mean"] for row in rows if "rollout/reward_mean" in row]
-    if steps:
-        axes.plot(steps, rewards, color="#9ecae1", linewidth=1, label="training batch")
-        axes.plot(steps, smoothed(rewards, 5), color="#2171b5", linewidth=2, label="mean of 5 steps")
-    for name in sorted(
-        {key for row in rows for key in row if key.startswith("eval/") and key.endswith("/reward_mean")}
-    ):
-        points = [(row["step"], row[name], row.get(name.replace("_mean", "_se"), 0.0)) for row in rows if name in row]
-        axes.errorbar(
-            [p[0] for p in points],
-            [p[1] for p in points],
-            yerr=[p[2] for p in points],
-            fmt="o",
-            color="#d94801",
-            capsize=4,
-            label=f"held out, {name.split('/')[1]} (± standard error)",
-        )
-        for step, mean, _ in points:
-            axes.annotate(f"{mean:.2f}", (step, mean), textcoords="offset points", xytext=(6, -14), color="#d94801")
-    axes.set(title=title, xlabel="optimiser step", ylabel="reward", ylim=(-0.03, 1.05))
+    figure = Figure(figsize=(9, 4), dpi=130, layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=[3, 1], sharey=True)
+    figure.suptitle(title)
+    _curve(left, [row for row in rows if REWARD in row])
+    _bars(right, rows)
+    figure.savefig(picture)
+
+
+def _curve(axes: "Axes", rows: Sequence[Row]) -> None:
+    steps, rewards = [row["step"] for row in rows], [row[REWARD] for row in rows]
+    axes.plot(steps, rewards, color=PALE, linewidth=1, marker=".", label="one training batch")
+    axes.plot(steps, smoothed(rewards), color=BLUE, linewidth=2, label=f"mean of {WINDOW} batches")
+    axes.set(title="while it learns", xlabel="optimiser step", ylabel="reward")
     axes.grid(alpha=0.25)
     axes.legend(loc="lower right", frameon=False)
-    figure.tight_layout()
-    figure.savefig(picture)
+
+
+def _bars(axes: "Axes", rows: Sequence[Row]) -> None:
+    """The first and the last result of each evaluation."""
+    names = sorted({key for row in rows for key in row if key.startswith("eval/") and key.endswith("/reward_mean")})
+    labels, heights, errors, colours = [], [], [], []
+    for name in names:
+        found = [(row[name], row.get(name.removesuffix("_mean") + "_se", 0.0)) for row in rows if name in row]
+        for when, (mean, error), colour in zip(("before", "after"), (found[0], found[-1]), (GREY, ORANGE), strict=True):
+            labels.append(when if len(names) == 1 else f"{name.split('/')[1]}\n{when}")
+            heights.append(mean)
+            errors.append(error)
+            colours.append(colour)
+    bars = axes.bar(labels, heights, yerr=errors, capsize=4, color=colours, width=0.6)
+    axes.bar_label(bars, labels=[f"{height:.2f}" for height in heights], padding=3)
+    axes.set(title="evaluation (± s.e.)")
+    axes.grid(alpha=0.25, axis="y")

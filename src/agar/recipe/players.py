@@ -82,7 +82,7 @@ async def playing(recipe: Recipe, *, logs: Path) -> AsyncIterator[Players]:
     """
     async with AsyncExitStack() as stack:
         pools = {
-            name: EnginePool(recipe.engines, model=policy.model, logs=logs / name)
+            name: EnginePool(recipe.engines, policy.model, run_dir=logs / name)
             for name, policy in recipe.policies.items()
         }
         await enter_together(stack, *pools.values())
