@@ -54,11 +54,15 @@ class _SessionChat:
         self._timeout_s = timeout_s
 
     async def __call__(self, messages: Sequence[Message], *, tools: Sequence[ToolSpec] = ()) -> Turn:
-        body: dict[str, Any] = {"model": self._model, "messages": [to_openai(message) for message in messages]}
+        body: dict[str, Any] = {"messages": [to_openai(message) for message in messages]}
         if tools:
             body["tools"] = [tool_to_openai(spec) for spec in tools]
         try:
-            completion = await self._client.chat.completions.create(**body, timeout=self._timeout_s)
+            # The rows are in wire form already. As `messages=` the client would walk the type annotations of the whole
+            # history at every call, which costs more than all the rest of it; `extra_body` goes out as it is.
+            completion = await self._client.chat.completions.create(
+                model=self._model, messages=[], extra_body=body, timeout=self._timeout_s
+            )
         except openai.OpenAIError as error:
             raise self._attributed(error) from error
         return turn_from_openai(completion)
