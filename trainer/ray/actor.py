@@ -23,6 +23,8 @@ class RankActor:
         # Before torch is imported: waiting threads of OpenMP would otherwise spin beside the engines.
         os.environ["OMP_NUM_THREADS"] = str(threads)
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+        if self.config.placement.gpus_per_rank == 0:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
         self._store: Any = None
         self._rank: Any = None
 

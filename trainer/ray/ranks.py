@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agar.errors import AgarError, DeadlineError, TrainerError
@@ -11,6 +11,9 @@ from agar.trainer.ray.actor import RankActor
 from agar.trainer.ray.cluster import RayCluster
 
 logger = logging.getLogger(__name__)
+
+_GRACE_S = 2.0
+"""How long the other ranks may add what they know once one has failed."""
 
 
 class Ranks:
@@ -81,10 +84,10 @@ class Ranks:
         tasks = [asyncio.ensure_future(_answer(ref)) for ref in refs]
         try:
             done, pending = await asyncio.wait(tasks, timeout=deadline_s, return_when=asyncio.FIRST_EXCEPTION)
-            for rank, task in enumerate(tasks):
-                error = task.exception() if task in done else None
-                if error is not None:
-                    raise self._fail(rank, what, error)
+            if any(task.exception() is not None for task in done):
+                # A rank that dies fails its siblings' collectives: give its own news time to arrive.
+                await asyncio.wait(pending, timeout=_GRACE_S) if pending else None
+                raise self._fail(what, {rank: e for rank, task in enumerate(tasks) if (e := _error(task)) is not None})
             if pending:
                 late = [rank for rank, task in enumerate(tasks) if task in pending]
                 self._broken = f"ranks {late} did not {what} in {deadline_s:g} s"
@@ -95,7 +98,12 @@ class Ranks:
             for task in tasks:
                 task.cancel()
 
-    def _fail(self, rank: int, what: str, error: BaseException) -> BaseException:
+    def _fail(self, what: str, errors: Mapping[int, BaseException]) -> BaseException:
+        import ray
+
+        dead = [rank for rank, error in errors.items() if isinstance(error, ray.exceptions.RayActorError)]
+        rank = min(dead or errors)
+        error = errors[rank]
         cause = _cause(error)
         self._broken = f"rank {rank} could not {what}: {_reason(cause)}"
         self._kill()
@@ -124,6 +132,10 @@ class Ranks:
 
                 remove_placement_group(group)
         await self._cluster.close()
+
+
+def _error(task: asyncio.Task[Any]) -> BaseException | None:
+    return task.exception() if task.done() else None
 
 
 async def _answer(ref: Any) -> Any:

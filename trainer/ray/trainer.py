@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from agar.errors import TrainerError
+from agar.errors import ShapeError, TrainerError
 from agar.trainer.algorithms.metrics import mean_metrics
 from agar.trainer.batching.plan import StepPlan, plan_step
 from agar.trainer.config import TrainerConfig
@@ -86,11 +86,12 @@ class RayPolicyTrainer:
             `trainer/steps_empty` is 1.
 
         Raises:
-            ShapeError: the batch is inconsistent.
+            ShapeError: the batch is inconsistent, or holds tokens outside the vocabulary.
             TrainerError: a rank failed.
             DeadlineError: the step took longer than `timeouts.step_s`.
         """
         start = time.perf_counter()
+        self._check_ids(batch)
         plan = plan_step(
             batch.samples,
             algorithm=self.config.algorithm,
@@ -106,6 +107,15 @@ class RayPolicyTrainer:
             deadline_s=self.config.timeouts.step_s,
         )
         return self._step_metrics(plan, reports, time.perf_counter() - start)
+
+    def _check_ids(self, batch: Batch) -> None:
+        """Refuse tokens that the model does not know here, where it costs a batch and not the ranks."""
+        for position, sample in enumerate(batch.samples):
+            if len(sample.token_ids) and (largest := int(sample.token_ids.max())) >= self.shape.vocab:
+                raise ShapeError(
+                    f"sample {position} holds token {largest}, but policy {self.policy!r} has a vocabulary of "
+                    f"{self.shape.vocab}: use the tokenizer that belongs to {self.config.model}"
+                )
 
     def _step_metrics(self, plan: StepPlan, reports: list[Any], seconds: float) -> Metrics:
         taken = all(report.taken for report in reports)

@@ -6,6 +6,7 @@ import pytest
 
 from agar.errors import ConfigError, DeadlineError, TrainerError
 from agar.trainer.config import TrainerConfig
+from agar.trainer.ray import ranks as module
 from agar.trainer.ray.ranks import Ranks
 
 pytestmark = pytest.mark.ray
@@ -34,8 +35,9 @@ async def test_a_late_rank_is_named_and_the_trainer_stays_broken(ranks):
         await ranks.all(lambda actor, rank: None, what="anything", deadline_s=1)
 
 
-async def test_the_first_failure_ends_the_wait_for_the_others(ranks):
+async def test_the_first_failure_ends_the_wait_for_the_others(ranks, monkeypatch):
     start = asyncio.get_running_loop().time()
+    monkeypatch.setattr(module, "_GRACE_S", 0.1)
     with pytest.raises(TrainerError, match="rank 1 could not step: OSError: disk; full"):
         await ranks._ask("step", [future(0, after_s=5), future(OSError("disk\n full"))], 10)
     assert asyncio.get_running_loop().time() - start < 1
@@ -44,3 +46,11 @@ async def test_the_first_failure_ends_the_wait_for_the_others(ranks):
 async def test_an_error_of_ours_keeps_its_class(ranks):
     with pytest.raises(ConfigError, match="no vocabulary"):
         await ranks._ask("start", [future(ConfigError("no vocabulary"))], 1)
+
+
+async def test_the_rank_that_died_is_named_not_those_whose_collective_it_broke(ranks):
+    import ray
+
+    broken, died = future(RuntimeError("connection closed")), future(ray.exceptions.RayActorError(), after_s=0.05)
+    with pytest.raises(TrainerError, match="rank 1 could not step"):
+        await ranks._ask("step", [broken, died], 10)

@@ -115,6 +115,9 @@ async def test_a_batch_without_anything_to_train_takes_no_step(trainer, batch):
 async def test_a_bad_batch_does_not_break_the_trainer(trainer, batch, batches):
     with pytest.raises(ShapeError, match="no engine sampled"):
         await trainer.step(batches[True, Source.DEMONSTRATION])
+    foreign = Batch(samples=tuple(s.but(token_ids=s.token_ids + 96) for s in batch.samples))
+    with pytest.raises(ShapeError, match="vocabulary of 96"):
+        await trainer.step(foreign)
     before = trainer.steps
     assert (await trainer.step(batch))["trainer/steps"] == before + 1
 
@@ -131,7 +134,7 @@ async def test_a_rank_that_dies_is_named_and_later_calls_repeat_it(trainer, mode
         assert metrics["trainer/tokens"] == metrics["trainer/trained_tokens"]
         pids = await pair._ranks.all(lambda actor, _: actor.pid.remote(), what="give its pid", deadline_s=30)
         os.kill(pids[1], signal.SIGKILL)
-        with pytest.raises(TrainerError, match=r"rank \d could not take step 2"):
+        with pytest.raises(TrainerError, match="rank 1 could not take step 2: ActorDiedError"):
             await pair.step(batch)
         with pytest.raises(TrainerError, match="has failed before"):
             await pair.step(batch)
