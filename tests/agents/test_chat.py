@@ -1,5 +1,6 @@
 """ChatAgent: the same episode over HTTP and directly, and whose fault a failed call is."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -186,6 +187,20 @@ async def test_a_failed_call_is_attributed_and_only_5xx_is_repeated_once(server,
 async def test_a_gateway_that_is_not_there_is_an_engine_error():
     with pytest.raises(EngineError, match="cannot be reached"):
         await play(ChatAgent(max_retries=0), Session())
+
+
+async def test_a_gateway_that_says_nothing_hits_the_deadline():
+    async def silent(reader, writer):
+        try:
+            await reader.read()  # until the client gives up
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    async with server:
+        session = Session(base_url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+        with pytest.raises(DeadlineError, match=r"no reply to a model call within 0\.2 s"):
+            await play(ChatAgent(timeout_s=0.2, max_retries=0), session)
 
 
 async def test_a_machines_proxy_is_not_used(server, monkeypatch):
