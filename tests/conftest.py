@@ -1,7 +1,8 @@
 """Sections of the test suite, and how long hypothesis searches.
 
 Every test belongs to exactly one section, found from its folder and its markers, so that `tests/run.py` can time them
-one by one: `pytest --section sandbox` runs that section alone.
+one by one: `pytest --section=sandbox` runs that section alone. (With `=`, since `docs` after a blank would be taken for
+the folder of that name before this option is known.)
 """
 
 import pytest

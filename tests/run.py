@@ -97,7 +97,7 @@ def tests(section: str, report: Report, env: Mapping[str, str], extra: Sequence[
     """One section of pytest."""
     with tempfile.TemporaryDirectory(prefix="agar-junit-") as folder:
         junit = Path(folder) / "report.xml"
-        flags = ["--section", section, f"--junitxml={junit}", "--durations=5", "--durations-min=5", "-q"]
+        flags = [f"--section={section}", f"--junitxml={junit}", "--durations=5", "--durations-min=5", "-q"]
         code, why = run(["pytest", *flags, *extra], env)
         if code not in {0, 5}:  # 5: a section without tests
             report.problems.append(why or f"pytest ended with code {code}")

@@ -67,7 +67,7 @@ def test_a_comment_keeps_the_key_and_a_pin_changes_it(builder: ModuleType) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 def test_environments_are_built_once_and_shared_by_checkouts(builder: ModuleType, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     folder = builder.build("agar", cache)
@@ -92,7 +92,7 @@ def test_environments_are_built_once_and_shared_by_checkouts(builder: ModuleType
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_step_that_hangs_is_ended(builder: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builder, "STEP_TIMEOUT_S", 0.5)
     (tmp_path / "log").write_text("")
@@ -101,7 +101,7 @@ def test_a_step_that_hangs_is_ended(builder: ModuleType, tmp_path: Path, monkeyp
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_step_that_fails_says_so_and_leaves_nothing_usable(builder: ModuleType, tmp_path: Path) -> None:
     (builder.CHECKOUT / "requirements" / "agar.txt").write_text(f"#: none | --no-index\n{tmp_path / 'no.whl'}\n")
     with pytest.raises(builder.CannotBuild, match=r"agar 2/2 none failed with code 1; the end of .*log"):
