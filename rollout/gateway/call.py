@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from agar.errors import AgarError
 from agar.ledger.node import Node
+from agar.rollout.gateway.budget import Budget
 from agar.types import Message, ToolSpec, Turn
 
 
@@ -25,16 +25,6 @@ class BadRequest(AgarError, ValueError):
 
     def __str__(self) -> str:
         return str(self.args[0])
-
-
-class Budget(StrEnum):
-    """Which budget ended a session's calls."""
-
-    TURNS = "turns"
-    TOKENS = "tokens"
-    CONTEXT = "context"
-    TRUNCATED = "truncated"
-    """A reply was cut by its length and the record policy stops there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,10 @@ from agar.errors import ConfigError
 from agar.ledger.config import RecordPolicy
 from agar.ledger.families.base import Family
 from agar.rollout.gateway.app import build_app
+from agar.rollout.gateway.budget import Limits
 from agar.rollout.gateway.config import GatewayConfig
 from agar.rollout.gateway.listener import Listener
-from agar.rollout.gateway.session import GatewaySession, Limits
+from agar.rollout.gateway.session import GatewaySession
 from agar.types import Engine, Sampling
 
 _KEY_BYTES = 32

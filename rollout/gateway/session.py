@@ -14,30 +14,14 @@ from agar.ledger.config import RecordPolicy
 from agar.ledger.families.base import Family
 from agar.ledger.forest import Forest, Plan
 from agar.ledger.node import Difference, Node
-from agar.rollout.gateway.call import Budget, ModelCall, Reply
+from agar.rollout.gateway.budget import Account, Budget, Limits
+from agar.rollout.gateway.call import ModelCall, Reply
 from agar.rollout.gateway.chat_completions import MessageCache
-from agar.types import Engine, Finish, Message, Sampled, Sampling, ToolSpec, Turn
+from agar.types import Engine, Finish, Message, Sampled, Sampling, ToolCall, ToolSpec, Turn
 
 logger = logging.getLogger(__name__)
 
 _NONE = object()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Budgets of one session.
-
-    Attributes:
-        turns: model calls; None for no limit.
-        tokens: sampled tokens in all; calls under way at once may pass it by their own replies. None for no limit.
-        context_tokens: the longest prompt and reply; None for no limit.
-        call_timeout_s: the longest wait for one reply.
-    """
-
-    turns: int | None = None
-    tokens: int | None = None
-    context_tokens: int | None = None
-    call_timeout_s: float = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -92,15 +76,13 @@ class GatewaySession:
         self.policy = policy
         self.sampling = replace(sampling, stop_token_ids=stop_ids)
         self.messages = MessageCache()
-        self._engine, self._family, self._limits, self._record = engine, family, limits, record
+        self._engine, self._family, self._call_timeout_s = engine, family, limits.call_timeout_s
         self._forest = Forest(family, record)
         self._tag = secrets.token_hex(8)  # names the session to routers and in reply ids: the key itself stays secret
         self._open: set[asyncio.Task[Reply]] = set()
         self._replies: dict[bytes, asyncio.Task[Reply]] = {}
         self._sealed: SealedSession | None = None
-        self._started = 0
-        self._sampled = 0
-        self._cut = False
+        self._account = Account(limits, sampling.max_tokens, stop_when_cut=record.truncated == "stop")
         self._stops: Counter[Budget] = Counter()
         self._repeats = 0
         self._last_node: int | None = None
@@ -190,48 +172,54 @@ class GatewaySession:
     # ---------------------------------------------------------------------------------------------- internals
 
     async def _answer(self, call: ModelCall) -> Reply:
-        budget = self._exhausted()
+        budget = self._account.spent()
         if budget is not None:
             return self._stop(budget)
-        self._started += 1
+        self._account.turns += 1
         try:
             plan = self._forest.plan(call.messages, call.tools, respelled=call.respelled)
-            room, budget = self._room(len(plan.prompt))
-            if budget is not None:
-                self._started -= 1
-                return self._stop(budget)
+            room = self._account.room(len(plan.prompt))
+            if room <= 0:
+                self._account.turns -= 1
+                return self._stop(Budget.CONTEXT)
             full = room == self.sampling.max_tokens
             sampling = self.sampling if full else replace(self.sampling, max_tokens=room)
             sampled = await self._generate(plan, sampling)
             self._require_open()
         except BaseException:
-            self._started -= 1
+            self._account.turns -= 1
             raise
         return self._commit(call, plan, sampled, sampling)
 
     async def _generate(self, plan: Plan, sampling: Sampling) -> Sampled:
         try:
-            async with asyncio.timeout(self._limits.call_timeout_s):
+            async with asyncio.timeout(self._call_timeout_s):
                 return await self._engine.generate(plan.prompt, sampling, routing_key=self._tag)
         except DeadlineError:
             raise
         except TimeoutError as error:
             raise DeadlineError(
                 f"no reply of policy {self.policy!r} to a prompt of {len(plan.prompt)} tokens within "
-                f"{self._limits.call_timeout_s:g} s: see the engine's log, or raise call_timeout_s"
+                f"{self._call_timeout_s:g} s: see the engine's log, or raise call_timeout_s"
             ) from error
 
     def _commit(self, call: ModelCall, plan: Plan, sampled: Sampled, sampling: Sampling) -> Reply:
         parsed = self._family.parse(sampled.token_ids)
         number = len(self._forest.nodes)
-        turn = replace(
-            parsed,
+        turn = Turn(
+            text=parsed.text,
+            reasoning=parsed.reasoning,
+            tool_calls=tuple(
+                [
+                    ToolCall(id=f"call_{number}_{i}", name=call.name, arguments=call.arguments)
+                    for i, call in enumerate(parsed.tool_calls)
+                ]
+            ),
             finish=sampled.finish,
-            tool_calls=tuple(replace(c, id=f"call_{number}_{i}") for i, c in enumerate(parsed.tool_calls)),
+            parse_error=parsed.parse_error,
         )
         node = self._forest.commit(plan, sampled, turn, sampling=sampling, requested=self._refused_wishes(call))
-        self._sampled += len(sampled)
-        self._cut = self._cut or sampled.finish is Finish.LENGTH
+        self._account.add(sampled)
         if sampled.finish is Finish.ABORT:
             raise EngineAborted(f"the engine aborted the reply after {len(sampled)} tokens: call again")
         return Reply(
@@ -249,24 +237,6 @@ class GatewaySession:
         if call.model is not None and call.model != self.policy:
             wishes["model"] = call.model
         return wishes
-
-    def _exhausted(self) -> Budget | None:
-        if self._cut and self._record.truncated == "stop":
-            return Budget.TRUNCATED
-        if self._limits.turns is not None and self._started >= self._limits.turns:
-            return Budget.TURNS
-        if self._limits.tokens is not None and self._sampled >= self._limits.tokens:
-            return Budget.TOKENS
-        return None
-
-    def _room(self, prompt: int) -> tuple[int, Budget | None]:
-        """How many tokens the reply may have; the budget that leaves none."""
-        room = self.sampling.max_tokens
-        if self._limits.tokens is not None:
-            room = min(room, self._limits.tokens - self._sampled)
-        if self._limits.context_tokens is not None:
-            room = min(room, self._limits.context_tokens - prompt)
-        return room, Budget.CONTEXT if room <= 0 else None
 
     def _stop(self, budget: Budget) -> Reply:
         self._stops[budget] += 1

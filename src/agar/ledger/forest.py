@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from agar.errors import LedgerError
-from agar.ledger.canonical import Key, message_key, spell, steps, strict_key, tools_key
+from agar.ledger.canonical import Key, message_key, steps, strict_key, tools_key
+from agar.ledger.comparison import Comparison, foreign_replies
 from agar.ledger.config import RecordPolicy
 from agar.ledger.families.base import Family
 from agar.ledger.node import Difference, Divergence, Edge, Node
 from agar.ledger.trace import digest
 from agar.types import Ids, Message, Sampled, Sampling, ToolSpec, Turn
-
-_SHOWN_CHARACTERS = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,7 +73,7 @@ class Forest:
         # Callers send the same message objects again with every call: what was worked out for one is kept beside it.
         self._keys: dict[int, tuple[Message, Key]] = {}  # id of a message -> the message, its canonical key
         self._tools: tuple[tuple[ToolSpec, ...], Key] | None = None
-        self._compared: dict[int, tuple[Message, bool, tuple[Difference, ...] | None]] = {}  # node -> its reply as sent
+        self._comparison = Comparison()
 
     def plan(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, respelled: frozenset[int] = frozenset()
@@ -172,11 +171,7 @@ class Forest:
         known = self._contexts.get(node)
         if known is not None:
             return known
-        pieces: list[Ids] = []
-        at: int | None = node
-        while at is not None:
-            pieces += [self.nodes[at].sampled.token_ids, self.nodes[at].delta]
-            at = self.nodes[at].parent
+        pieces = [ids for at in self._path(node) for ids in (at.sampled.token_ids, at.delta)]
         return np.concatenate(pieces[::-1])
 
     def _extend(
@@ -192,7 +187,7 @@ class Forest:
         delta = self._family.bridge(before, parent.sampled.finish, new)
         if delta is None:
             return None
-        foreign = _foreign(new, consumed, parent.id)
+        foreign = foreign_replies(new, consumed, parent.id)
         return Plan(
             parent=parent.id,
             edge=Edge.BRANCH if self._children[parent.id] else Edge.EXTEND,
@@ -221,7 +216,7 @@ class Forest:
             tools=tools,
             delta=prompt,
             prompt=prompt,
-            differences=differences + _foreign(sent, 0, None),
+            differences=differences + foreign_replies(sent, 0, None),
             state=0,
             keys=tuple(key for key, _ in path),
         )
@@ -232,7 +227,7 @@ class Forest:
         """Of the nodes at a trie state, the one that differs least from what was sent; the newest of equals."""
         best: tuple[Node, tuple[Difference, ...]] | None = None
         for id in reversed(self._at[state]):
-            found = self._compare(self.nodes[id], sent, respelled)
+            found = self._comparison.against(self._path(id), sent, respelled)
             if found is None or (best is not None and len(found) >= len(best[1])):
                 continue
             best = (self.nodes[id], found)
@@ -249,38 +244,11 @@ class Forest:
             return None
         return best
 
-    def _compare(
-        self, node: Node, sent: tuple[Message, ...], respelled: frozenset[int]
-    ) -> tuple[Difference, ...] | None:
-        """How the sent history differs from the path to `node`; None where its reasoning was changed."""
-        found: list[Difference] = []
-        end = len(sent)
-        at: Node | None = node
-        while at is not None:
-            differences = self._compare_reply(at, sent[end - 1], end - 1, respelled=end - 1 in respelled)
-            if differences is None:
-                return None
-            found += differences
-            start = end - 1 - len(at.messages)
-            if sent[start : end - 1] != at.messages:
-                found += _message_differences(at, start, sent[start : end - 1])
-            end = start
-            at = None if at.parent is None else self.nodes[at.parent]
-        return tuple(reversed(found))
-
-    def _compare_reply(
-        self, node: Node, sent: Message, index: int, *, respelled: bool
-    ) -> tuple[Difference, ...] | None:
-        known = self._compared.get(node.id)
-        if known is not None and known[0] is sent and known[1] == respelled:
-            return known[2]
-        kept = node.turn.message()
-        found: tuple[Difference, ...] | None
-        if sent.reasoning is not None and sent.reasoning.strip() != (kept.reasoning or "").strip():
-            found = None
-        else:
-            found = _reply_differences(node.id, index, kept, sent, respelled=respelled)
-        self._compared[node.id] = (sent, respelled, found)
+    def _path(self, node: int) -> list[Node]:
+        """From the node to its root."""
+        found = [self.nodes[node]]
+        while (parent := found[-1].parent) is not None:
+            found.append(self.nodes[parent])
         return found
 
     def _key(self, message: Message) -> Key:
@@ -309,46 +277,3 @@ class Forest:
             if mark not in self._seen:
                 self._seen.add(mark)
                 self.differences.append(difference)
-
-
-def _reply_differences(
-    node: int, index: int, kept: Message, sent: Message, *, respelled: bool
-) -> tuple[Difference, ...]:
-    found: list[tuple[Divergence, str, str]] = []
-    if kept.reasoning and sent.reasoning is None:
-        found.append((Divergence.REASONING_DROPPED, kept.reasoning, ""))
-    if kept.text != sent.text:
-        found.append((Divergence.WHITESPACE, repr(kept.text[-20:]), repr(sent.text[-20:])))
-    ours = [spell(call.arguments) for call in kept.tool_calls]
-    theirs = [spell(call.arguments) for call in sent.tool_calls]
-    if respelled or ours != theirs:
-        found.append((Divergence.ARGUMENTS_RESPELLED, " ".join(ours), " ".join(theirs)))
-    if [call.id for call in kept.tool_calls] != [call.id for call in sent.tool_calls]:
-        before, after = (" ".join(call.id for call in message.tool_calls) for message in (kept, sent))
-        found.append((Divergence.CALL_IDS, before, after))
-    return tuple([_difference(kind, node, index, before, after) for kind, before, after in found])
-
-
-def _message_differences(node: Node, start: int, sent: tuple[Message, ...]) -> list[Difference]:
-    found: list[Difference] = []
-    for offset, (before, after) in enumerate(zip(node.messages, sent, strict=True)):
-        if before == after:
-            continue
-        reordered = before.role == "tool" and message_key(before) != message_key(after)
-        if before.text == after.text and not reordered and before.role != "assistant":
-            continue  # a string that came back as a list of text parts
-        kind = Divergence.RESULT_ORDER if reordered else Divergence.WHITESPACE
-        found.append(_difference(kind, node.id, start + offset, before.text, after.text))
-    return found
-
-
-def _foreign(messages: Sequence[Message], start: int, node: int | None) -> tuple[Difference, ...]:
-    return tuple(
-        _difference(Divergence.FOREIGN_REPLY, node, start + offset, "", message.text)
-        for offset, message in enumerate(messages)
-        if message.role == "assistant"
-    )
-
-
-def _difference(kind: Divergence, node: int | None, index: int, kept: str, sent: str) -> Difference:
-    return Difference(kind=kind, node=node, message=index, kept=kept[:_SHOWN_CHARACTERS], sent=sent[:_SHOWN_CHARACTERS])

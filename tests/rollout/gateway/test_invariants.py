@@ -24,9 +24,10 @@ from agar.ledger.families import family_for
 from agar.ledger.forest import Forest
 from agar.ledger.toy import hash_logprobs, write_toy_model
 from agar.ledger.trace import Trace
+from agar.rollout.gateway.budget import Limits
 from agar.rollout.gateway.call import BadRequest
 from agar.rollout.gateway.chat_completions import ToolCache, read_request, write_reply
-from agar.rollout.gateway.session import GatewaySession, Limits
+from agar.rollout.gateway.session import GatewaySession
 from agar.types import Finish, GroupId, Message, Outcome, Reward, Sampled, Sampling, TaskRow, ToolCall
 
 TOOLS = [{"type": "function", "function": {"name": "sh", "description": "Run.", "parameters": {"type": "object"}}}]

@@ -4,7 +4,8 @@ import pytest
 
 from agar.errors import ConfigError, DeadlineError, EngineAborted, EngineError, SessionClosedError
 from agar.ledger.config import RecordPolicy
-from agar.rollout.gateway.call import Budget, ModelCall
+from agar.rollout.gateway.budget import Budget
+from agar.rollout.gateway.call import ModelCall
 from agar.rollout.gateway.config import GatewayConfig
 from agar.rollout.gateway.server import Gateway
 from agar.types import Finish, Message, Sampled, Sampling, SessionAccess, ToolSpec
