@@ -1,0 +1,168 @@
+"""Real SGLang: one pair of engines behind smg serves the whole file."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from agar.errors import EngineError, PublishError
+from agar.rollout.engines.config import EnginesConfig
+from agar.rollout.engines.guardian import parents
+from agar.rollout.engines.pool import EnginePool
+from agar.rollout.engines.server import EngineState
+from agar.types import Finish, Probe, Sampling, WeightUpdate
+
+pytestmark = [pytest.mark.sglang, pytest.mark.timeout(400), pytest.mark.asyncio(loop_scope="session")]
+
+IDS = np.array([5, 6, 7, 8], dtype=np.int32)
+VERSIONS = iter(range(1, 1000))
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
+async def pool(tiny_models, engine_python, tmp_path_factory):
+    config = EnginesConfig(count=2, python=engine_python, health_interval_s=5, publish_timeout_s=60)
+    async with EnginePool(config, tiny_models[0], run_dir=tmp_path_factory.mktemp("engines")) as running:
+        yield running
+        pids = running.pids()
+        assert len(pids) >= 8  # each: guardian, server, scheduler, detokenizer
+    assert not set(pids) & set(parents())
+
+
+@pytest.fixture
+def update(tiny_models, oracle):
+    def make(which, *, digest=None):
+        probe = Probe(token_ids=np.arange(20, 60, dtype=np.int32), logprobs=oracle(which, range(20, 60)))
+        payload = {"directory": str(tiny_models[which])}
+        digest = digest or str(which)
+        return WeightUpdate(
+            policy="main", version=next(VERSIONS), transport="disk", payload=payload, digest=digest, probe=probe
+        )
+
+    return make
+
+
+def ask(pool, number, max_tokens=40):
+    return pool.client().generate(IDS, Sampling(max_tokens=max_tokens), routing_key=f"episode-{number}")
+
+
+async def requests_by_engine(pool):
+    return [engine.log.read_text().count("POST /generate") for engine in pool.engines]
+
+
+async def test_sampled_logprobs_are_those_of_hugging_face(pool, update, oracle):
+    await pool.receive(update(0))
+    sampled = await ask(pool, 0)
+    whole = [*IDS.tolist(), *sampled.token_ids.tolist()]
+    assert np.abs(sampled.logprobs - oracle(0, whole)[len(IDS) - 1 :]).max() < 5e-5
+
+
+async def test_both_engines_behind_the_router_are_used_and_a_key_stays_with_its_engine(pool):
+    before = await requests_by_engine(pool)
+    await asyncio.gather(*[ask(pool, i, 4) for i in range(16)])
+    spread = np.subtract(await requests_by_engine(pool), before)
+    assert spread.min() >= 3
+    before = await requests_by_engine(pool)
+    await asyncio.gather(*[ask(pool, 0, 4) for _ in range(8)])
+    assert sorted(np.subtract(await requests_by_engine(pool), before)) == [0, 8]
+
+
+async def test_publish_stamps_tokens_and_the_checksum_changes_exactly_when_weights_do(pool, update):
+    sums = []
+    for which in (0, 0, 1):
+        sent = update(which)
+        receipt = await pool.receive(sent)
+        assert receipt.engines == ("engine-0", "engine-1")
+        assert receipt.probe_gap < 5e-5
+        sums.append(receipt.checksum)
+        replies = await asyncio.gather(*[ask(pool, i, 8) for i in range(6)])
+        assert {int(v) for reply in replies for v in reply.policy_versions} == {sent.version}
+    assert sums[0] == sums[1] != sums[2]
+
+
+async def test_interrupted_calls_go_on_under_the_new_weights(pool, update, oracle):
+    await pool.receive(update(0))
+    old = pool.version
+    calls = [asyncio.create_task(ask(pool, i, 150)) for i in range(6)]
+    await asyncio.sleep(0.6)
+    new = (await pool.receive(update(1))).version
+    for reply in await asyncio.gather(*calls):
+        versions = reply.policy_versions.tolist()
+        if reply.finish is Finish.STOP and len(versions) < 150 and set(versions) <= {old}:
+            continue  # it ended by itself before the publish
+        cut = versions.index(new)
+        assert versions == [old] * cut + [new] * (len(versions) - cut)
+        whole = [*IDS.tolist(), *reply.token_ids.tolist()]
+        expected = [oracle(0, whole)[3 : 3 + cut], oracle(1, whole)[3 + cut :]]
+        assert np.abs(reply.logprobs - np.concatenate(expected)).max() < 1e-4
+
+
+async def test_wrong_probe_and_lying_digest_are_caught(pool, update):
+    await pool.receive(update(1))
+    with pytest.raises(PublishError, match="kept the old weights"):
+        await pool.receive(update(1, digest="other"))
+    with pytest.raises(EngineError, match="publish failed"):
+        await ask(pool, 0)
+    receipt = await pool.receive(update(0))  # waits for the engines, which were restarted
+    assert receipt.engines
+    await serving(pool)
+    assert len(await ask(pool, 0, 4)) == 4
+
+
+async def serving(pool):
+    async with asyncio.timeout(200):
+        while any(engine.state is not EngineState.SERVING for engine in pool.engines):  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+
+
+async def test_killed_engine_loses_no_call_and_returns_with_current_weights(pool, update):
+    sent = update(1)
+    await pool.receive(sent)
+    calls = [asyncio.create_task(ask(pool, i, 120)) for i in range(8)]
+    await asyncio.sleep(0.5)
+    os.kill(pool.engines[0].pids()[1], signal.SIGKILL)
+    replies = await asyncio.gather(*calls)
+    assert {int(v) for reply in replies for v in reply.policy_versions} == {sent.version}
+    assert all(len(reply) == 120 or reply.finish is Finish.STOP for reply in replies)
+    async with asyncio.timeout(20):
+        while pool.engines[0].state is EngineState.SERVING:  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+    await serving(pool)
+    assert await pool.engines[0].control.checksum() == pool.current.checksum
+    assert (await pool.engines[0].control.info())["weight_version"] == str(sent.version)
+
+
+async def test_ids_outside_the_vocabulary_never_reach_a_server(pool):
+    with pytest.raises(EngineError, match=r"token ids 600..600, expected 0..511"):
+        await pool.client().generate(np.array([600], dtype=np.int32), Sampling(max_tokens=2), routing_key="k")
+
+
+async def test_kill_9_of_the_owner_leaves_no_server(tiny_models, engine_python, tmp_path):
+    owner = textwrap.dedent(
+        f"""
+        import asyncio
+        from pathlib import Path
+        from agar.rollout.engines import EnginePool, EnginesConfig
+        async def main():
+            config = EnginesConfig(router="none", python={engine_python!r})
+            async with EnginePool(config, Path({str(tiny_models[0])!r}), run_dir=Path({str(tmp_path)!r})) as pool:
+                print(*pool.pids(), flush=True)
+                await asyncio.sleep(600)
+        asyncio.run(main())
+        """
+    )
+    process = await asyncio.to_thread(
+        subprocess.Popen, [sys.executable, "-c", owner], stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        pids = set(map(int, (await asyncio.to_thread(process.stdout.readline)).split()))
+        assert len(pids) >= 4
+        process.kill()
+    async with asyncio.timeout(30):
+        while pids & set(parents()):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
