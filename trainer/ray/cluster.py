@@ -11,6 +11,9 @@ from agar.trainer.config import ParallelConfig, PlacementConfig
 
 logger = logging.getLogger(__name__)
 
+_SPARE_CPUS = 16
+"""Places in a local cluster for the ranks of other policies."""
+
 
 class RayCluster:
     """Joins a cluster, or starts a small one on this machine that dies with this process.
@@ -51,13 +54,15 @@ class RayCluster:
             ray.init(address=self._placement.address, **quiet)
             return
         ranks = self._parallel.world_size
-        # Ranks of a local cluster may outnumber the cores; other trainers of this process need room as well.
-        cpus = max(os.cpu_count() or 1, int(ranks * self._placement.cpus_per_rank + 0.999)) + ranks
+        # Ray counts CPUs, it does not bind them: ranks may outnumber cores, and trainers of other policies borrow this
+        # cluster. Without prestart Ray does not fill all those places with idle processes.
+        cpus = max(os.cpu_count() or 1, int(ranks * self._placement.cpus_per_rank + 0.999)) + _SPARE_CPUS
         ray.init(
             num_cpus=cpus,
             include_dashboard=False,
             object_store_memory=self._placement.object_store_mib * 2**20,
             _node_ip_address="127.0.0.1",
+            _system_config={"prestart_worker_first_driver": False},
             **quiet,
         )
 
