@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from agar.envs.runner import AsyncRunner, as_async
-from agar.errors import AgarError, EngineError, EnvError, SandboxError
+from agar.errors import AgarError, ConfigError, EnvError, MissingExtraError, UnsupportedPlatformError
 from agar.ledger.trace import Trace
 from agar.rollout.attempt import Attempt
 from agar.rollout.config import RolloutConfig
@@ -18,6 +18,9 @@ from agar.types import Agent, AsyncEnvLike, Message, Outcome, Reward, Sampling, 
 logger = logging.getLogger(__name__)
 
 _CLOSE_TIMEOUT_S = 30.0
+
+_HOPELESS = (ConfigError, MissingExtraError, UnsupportedPlatformError)
+"""What every further attempt would meet again."""
 
 MakeEnv = Callable[[str, Mapping[str, Any]], Any]
 """(environment id, constructor arguments) -> an `agar.Env`."""
@@ -82,8 +85,8 @@ class Watched:
 
 
 def blame(error: Exception, where: str) -> AgarError:
-    """The error as the environment's own, unless it names a sandbox or an engine as the culprit."""
-    if isinstance(error, SandboxError | EngineError | EnvError):
+    """The error as the environment's own, unless it says by its class whose it is."""
+    if isinstance(error, AgarError):
         return error
     return EnvError(f"the environment's {where} raised {type(error).__name__}: {error}")
 
@@ -100,7 +103,10 @@ class EpisodeRunner:
     async def play(self, attempt: Attempt, sampling: Sampling) -> Trace:
         """Play one attempt to its end.
 
-        Whatever goes wrong becomes the trace's outcome; only cancellation propagates (after the session is sealed).
+        Whatever goes wrong with the episode becomes the trace's outcome.
+
+        Raises:
+            ConfigError, MissingExtraError, UnsupportedPlatformError: no episode can be played here; nothing to retry.
         """
         session = self._gateway.open(
             policy=attempt.policy,
@@ -122,7 +128,7 @@ class EpisodeRunner:
             outcome, reason = watched.ended or Outcome.AGENT_ERROR, watched.reason
         except TimeoutError:
             outcome, reason = Outcome.TRUNCATED, f"wall clock of {self._config.episode_timeout_s:g} s"
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, *_HOPELESS):
             session.seal()
             raise
         except Exception as error:

@@ -10,7 +10,7 @@ import pytest
 
 import agar
 from agar.agents.chat import ChatAgent
-from agar.errors import EngineError, SandboxError
+from agar.errors import EngineError, SandboxError, UnsupportedPlatformError
 from agar.ledger.emission import emit
 from agar.ledger.families import family_for
 from agar.ledger.toy import ToyEngine, write_toy_model
@@ -141,6 +141,17 @@ async def test_a_dead_engine_is_infrastructure_not_a_reward_of_zero(model, trans
         trace = await play(Echo, agent=agent)
     assert trace.outcome is Outcome.INFRA_ERROR
     assert "nobody is there" in trace.reason
+
+
+async def test_a_machine_without_sandboxes_stops_the_run_instead_of_failing_every_episode(model):
+    class Impossible(Echo):
+        def step(self, action: Turn) -> tuple[str, float, bool, bool, dict[str, Any]]:
+            raise UnsupportedPlatformError("no user namespaces")
+
+    async with gateway_with(model) as play:
+        with pytest.raises(UnsupportedPlatformError, match="no user namespaces"):
+            await play(Impossible)
+        assert play.gateway.open_sessions == 0
 
 
 async def test_an_agent_that_leaves_early_counts_with_what_it_earned(model):
