@@ -110,7 +110,9 @@ class RouterClient:
                 began = time.monotonic()
                 try:
                     left_s = min(self.attempt_timeout_s, max(self.call_timeout_s - spent_s, 0.001))
-                    reply = await self._post(call.body(), routing_key, left_s)
+                    # A failed call leaves its engine: another key goes to another one, where there are several.
+                    key = f"{routing_key}#{failures}" if failures else routing_key
+                    reply = await self._post(call.body(), key, left_s)
                     reason = call.take(reply, version)
                 except _Retry as error:
                     reason = error.reason
@@ -229,9 +231,9 @@ class _Call:
 
     def take(self, reply: Mapping[str, Any], version: int | None) -> str:
         """Keep a reply's tokens; gives why the call must go on, or "" where it is complete."""
-        pieces = _pieces(reply)
-        if version is not None and any((piece.policy_versions != version).any() for piece in pieces):
+        if version is not None and _stamps(reply) - {str(version)}:
             return "stale_version"
+        pieces = _pieces(reply)
         self.pieces += [piece for piece in pieces if len(piece) or piece.finish is not Finish.ABORT]
         if (pieces[-1].finish if pieces else Finish.ABORT) is not Finish.ABORT:
             return ""
@@ -248,6 +250,13 @@ class _Call:
             policy_versions=sampled.policy_versions,
             finish=Finish.LENGTH,
         )
+
+
+def _stamps(reply: Mapping[str, Any]) -> set[str]:
+    """Every weight version that a reply names; an engine that nobody stamped names a word instead of a number."""
+    meta = reply.get("meta_info") or {}
+    spans = [span.get("version") for span in meta.get("weight_versions") or []]
+    return {str(stamp) for stamp in [meta.get("weight_version"), *spans]}
 
 
 def _pieces(reply: Mapping[str, Any]) -> list[Sampled]:

@@ -52,14 +52,25 @@ class Keeper:
                     return "it missed a publish"
                 if self._pool.weights_lock.locked():
                     continue  # a paused engine answers no health check
-                healthy = await self._engine.control.healthy(timeout_s=config.health_timeout_s)
-                failures = 0 if healthy or self._pool.weights_lock.locked() else failures + 1
+                problem = await self._problem()
+                failures = failures + 1 if problem and not self._pool.weights_lock.locked() else 0
                 if failures >= _FAILURES_IN_A_ROW:
-                    return f"{failures} health checks in a row failed"
+                    return f"{failures} health checks in a row failed: {problem}"
         finally:
             ended.cancel()
             wanted.cancel()
             self._engine.wanted.clear()
+
+    async def _problem(self) -> str:
+        control = self._engine.control
+        if not await control.healthy(timeout_s=self._pool.config.health_timeout_s):
+            return "it does not generate"
+        try:
+            stamp = str((await control.info()).get("weight_version"))
+        except AgarError as error:
+            return str(error)
+        # Somebody restarted an attached engine between two checks, or changed its weights.
+        return "" if stamp == str(self._pool.version) else f"it serves version {stamp}, not {self._pool.version}"
 
     async def _bring_back(self, reason: str) -> None:
         engine, pool = self._engine, self._pool

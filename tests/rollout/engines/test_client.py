@@ -150,8 +150,24 @@ async def test_routing_key_travels_in_the_routers_header():
         await engine.die()
         engine._generate = spy
         await engine.start()
+        engine.fail("drop", after_tokens=1)
         await client.generate(IDS, sampling(), routing_key="episode-7")
-    assert seen == ["episode-7"]
+    assert seen == ["episode-7", "episode-7"]  # the router saw the connection break and chooses again by itself
+
+
+async def test_call_that_an_engine_failed_changes_its_key_to_reach_another():
+    seen = []
+    async with FakeEngine() as engine, RouterClient(engine.url) as client:
+        post = client._post
+
+        async def spy(body, key, timeout_s):
+            seen.append(key)
+            return await post(body, key, timeout_s)
+
+        client._post = spy
+        engine.fail("error", count=2)
+        await client.generate(IDS, sampling(), routing_key="a")
+    assert seen == ["a", "a#1", "a#2"]
 
 
 async def post(client, path, **body):

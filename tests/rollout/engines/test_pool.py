@@ -168,6 +168,17 @@ async def test_attached_engine_that_dies_is_left_out_and_rejoins_when_it_is_back
         assert (fakes[0].model.weights, fakes[0].version) == (fakes[1].model.weights, 1)
 
 
+async def test_attached_engine_that_was_restarted_behind_our_back_is_found_and_brought_up_to_date(update):
+    async with attached(2) as (fakes, pool):
+        await pool.receive(update("a", 1))
+        fakes[0].model, fakes[0].version = FakeEngine().model, "default"
+        replies = [await pool.client().generate(IDS, sampling(), routing_key=str(i)) for i in range(8)]
+        assert all(set(reply.policy_versions.tolist()) == {1} for reply in replies)
+        await until(lambda: fakes[0].version == 1)
+        assert fakes[0].model.weights == fakes[1].model.weights
+        assert pool.client().counts["retried_stale_version"] >= 1
+
+
 # ----------------------------------------------------------------------------------- engines that the pool starts
 
 
