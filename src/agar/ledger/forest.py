@@ -20,6 +20,8 @@ from agar.ledger.node import Difference, Divergence, Edge, Node
 from agar.ledger.trace import digest
 from agar.types import Ids, Message, Sampled, Sampling, ToolSpec, Turn
 
+_MAX_KNOWN_MESSAGES = 8192
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Plan:
@@ -95,7 +97,9 @@ class Forest:
         offered = tuple(tools)
         start = self._next.get((0, self._tools_key(offered)), -1)
         state, walked, ends = start, 0, []
-        path = steps(sent, [self._key(message) for message in sent], strict=self._strict)
+        known = self._keys
+        keys = [(known.get(id(message)) or self._learn(message))[1] for message in sent]
+        path = steps(sent, keys, strict=self._strict)
         for depth, (key, consumed) in enumerate(path):
             state = self._next.get((state, key), -1)
             if state < 0:
@@ -251,12 +255,12 @@ class Forest:
             found.append(self.nodes[parent])
         return found
 
-    def _key(self, message: Message) -> Key:
-        known = self._keys.get(id(message))
-        if known is None:
-            key = strict_key(message) if self._strict else message_key(message)
-            known = self._keys[id(message)] = (message, key)
-        return known[1]
+    def _learn(self, message: Message) -> tuple[Message, Key]:
+        known = (message, strict_key(message) if self._strict else message_key(message))
+        if len(self._keys) >= _MAX_KNOWN_MESSAGES:  # a caller that builds its messages anew for every call
+            self._keys.clear()
+        self._keys[id(message)] = known
+        return known
 
     def _tools_key(self, tools: tuple[ToolSpec, ...]) -> Key:
         if self._tools is None or self._tools[0] is not tools:
