@@ -10,6 +10,8 @@ The patches change this process (`torch.cuda` and `Tensor.type`), which is why o
 import contextlib
 import functools
 import importlib
+import importlib.metadata
+import logging
 import sys
 import types
 import warnings
@@ -18,6 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+logger = logging.getLogger(__name__)
 
 UPSTREAM = "0.19.2"
 """The megatron-core version that the patches were written against."""
@@ -255,6 +259,11 @@ def install() -> tuple[str, ...]:
     if torch.cuda.is_available():
         return ()
     if not installed():
+        version = importlib.metadata.version("megatron-core")
+        if version != UPSTREAM:
+            logger.warning(
+                "the CPU patches are for megatron-core %s, found %s: run the compat tests", UPSTREAM, version
+            )
         with quiet():
             for patch in PATCHES:
                 patch.apply()

@@ -114,22 +114,22 @@ class Ranks:
         return failure
 
     def _kill(self) -> None:
-        import ray
-
         actors, self._actors = self._actors, []
-        for actor in actors:
-            ray.kill(actor)
+        if actors:
+            import ray
+
+            for actor in actors:
+                ray.kill(actor)
 
     async def close(self) -> None:
         """End the ranks and, where it was started here, the cluster; safe to call twice."""
-        import ray
-
         group, self._group = self._group, None
-        if ray.is_initialized():
-            self._kill()
-            if group is not None:
-                from ray.util.placement_group import remove_placement_group
+        if group is not None:
+            import ray
+            from ray.util.placement_group import remove_placement_group
 
+            if ray.is_initialized():
+                self._kill()
                 remove_placement_group(group)
         await self._cluster.close()
 

@@ -11,7 +11,7 @@ def one_rank() -> Iterator[None]:
 
     compat.install()
     with compat.quiet():
-        from torch.distributed import TCPStore
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
         from agar.trainer.megatron.parallel import Rendezvous, join, leave
 

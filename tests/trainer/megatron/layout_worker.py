@@ -17,7 +17,7 @@ from agar.trainer.megatron import compat  # noqa: E402 - before anything imports
 compat.install()
 
 from megatron.core import parallel_state  # noqa: E402
-from torch.distributed import TCPStore  # noqa: E402
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # noqa: E402
 
 from agar.trainer.batching.plan import plan_step  # noqa: E402
 from agar.trainer.config import TrainerConfig  # noqa: E402

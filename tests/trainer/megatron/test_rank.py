@@ -1,9 +1,12 @@
 """A single rank against Hugging Face transformers and plain torch."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
 
+from agar.errors import TrainerError
 from agar.trainer.algorithms.config import GrpoConfig
 from agar.trainer.batching.plan import plan_step
 from agar.trainer.config import OptimizerConfig, ScheduleConfig, TrainerConfig
@@ -165,8 +168,8 @@ def test_temperature_divides_the_logits(models, batches):
     hot = make_rank(models, temperature=2.0).logprobs(microbatches)[0]
     sample = batches[True, Source.SAMPLED].samples[microbatches[0].rows[0]]
     ids = torch.tensor(sample.token_ids.astype(np.int64))
-    expected = torch.log_softmax(reference(models, tied=True)(ids[None, :-1]).logits[0] / 2, -1)
-    expected = expected.gather(1, ids[1:, None])[:, 0][torch.tensor(sample.loss_mask[1:])].detach().numpy()
+    log_p = torch.log_softmax(reference(models, tied=True)(ids[None, :-1]).logits[0] / 2, -1)
+    expected = log_p.gather(1, ids[1:, None])[:, 0][torch.tensor(sample.loss_mask[1:])].detach().numpy()
     np.testing.assert_allclose(hot[: len(expected)], expected, atol=1e-4)
 
 
@@ -184,3 +187,27 @@ def test_bfloat16_trains_on_float32_main_weights(models, batches):
     assert losses[-1] < losses[0]
     assert next(rank.model.parameters()).dtype == torch.bfloat16
     assert rank.optimizer.state()["main"][0].dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_loaded_rank_takes_the_step_that_would_have_followed(models, batches, tmp_path, dtype):
+    microbatches = plan(batches[True, Source.SAMPLED])
+    rank = make_rank(models, dtype=dtype)
+    for _ in range(2):
+        rank.step(microbatches)
+    rank.export(tmp_path / "hf")
+    shutil.copy(models[True] / "config.json", tmp_path / "hf")
+    rank.save(tmp_path / "state")
+    expected = [rank.step(microbatches) for _ in range(2)]
+    other = make_rank(models, dtype=dtype)
+    other.load(tmp_path / "hf", tmp_path / "state")
+    resumed = [other.step(microbatches) for _ in range(2)]
+    for a, b in zip(expected, resumed, strict=True):
+        assert (a.sums, a.grad_norm, a.lr) == (b.sums, b.grad_norm, b.lr)
+
+
+def test_state_of_another_layout_is_refused(models, tmp_path):
+    with pytest.raises(TrainerError, match="rank_00000"):
+        make_rank(models).load(models[True], tmp_path)
+    with pytest.raises(TrainerError, match="another shape"):
+        make_rank(models, tied=True).load(models[False], tmp_path)

@@ -3,7 +3,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agar.trainer.megatron.mapping.layouts import GatedRows, GroupedQkv, Replicated, Sliced, VocabRows
+from agar.trainer.megatron.mapping.layouts import (
+    GatedRows,
+    GroupedQkv,
+    Layout,
+    Replicated,
+    Sliced,
+    Tensors,
+    VocabRows,
+)
 from agar.trainer.megatron.model_config import ModelConfig
 
 
@@ -39,7 +47,7 @@ def count(*shape: int) -> torch.Tensor:
 def test_hugging_face_tensors_survive_the_way_to_the_ranks_and_back(kv_heads, repeats, head_dim, size, vocab):
     shape = model(heads=kv_heads * repeats, kv_heads=kv_heads, head_dim=head_dim, vocab=vocab)
     kv = count(kv_heads * head_dim, 8)
-    cases = [
+    cases: list[tuple[Layout, Tensors]] = [
         (Replicated(), (count(8),)),
         (Sliced(1), (count(6, 8),)),
         (VocabRows(), (count(vocab, 8),)),
