@@ -66,8 +66,8 @@ class EnginePool:
             await self._start()
         except BaseException as error:
             await asyncio.shield(self.close())
-            if isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-                raise error.exceptions[0] from error
+            if isinstance(error, ExceptionGroup):
+                raise error.exceptions[0] from error  # the first failure cancelled the rest
             raise
         return self
 

@@ -93,6 +93,7 @@ class ManagedEngine:
                 raise EngineError(
                     f"engine {self.url} does not answer /health_generate: start it, or correct engines.urls"
                 )
+            await self.control.stamp(version)  # its own stamp is a word until somebody sets a number
             return 0.0
         if self._model_dir is None:
             raise ConfigError("engines need a model directory to start with, or engines.urls to attach to")
