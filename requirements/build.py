@@ -146,8 +146,12 @@ def user_namespaces() -> str | None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a file lock; says so where another builder holds it."""
+def locked(path: Path) -> Iterator[int]:
+    """Hold a file lock; says so where another builder holds it.
+
+    Yields its file descriptor. A child that inherits it keeps the lock if this process is killed, so that nobody
+    removes an environment while an orphaned pip still writes to it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         try:
@@ -155,7 +159,7 @@ def locked(path: Path) -> Iterator[None]:
         except BlockingIOError:
             say(f"waiting for another build that holds {path}")
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield file.fileno()
 
 
 def usable(folder: Path) -> bool:
@@ -175,7 +179,7 @@ def build(name: str, cache: Path) -> Path:
     if usable(folder):
         say(f"{name}: {folder} (kept from before)")
         return folder
-    with locked(cache / f"{folder.name}.lock"):
+    with locked(cache / f"{folder.name}.lock") as lock:
         if usable(folder):
             return folder
         if folder.exists():
@@ -185,11 +189,11 @@ def build(name: str, cache: Path) -> Path:
         todo = steps(pins(name))
         log = cache / f"{folder.name}.log"
         log.write_text("")
-        run(f"{name} 1/{len(todo) + 1} an empty environment", [PYTHON, "-m", "venv", str(folder)], log)
+        run(f"{name} 1/{len(todo) + 1} an empty environment", [PYTHON, "-m", "venv", str(folder)], log, lock)
         python = str(folder / "bin" / "python")
         for number, step in enumerate(todo, 2):
             pip = [python, "-m", "pip", "install", "--no-input", "--progress-bar", "off", *step.flags]
-            run(f"{name} {number}/{len(todo) + 1} {step.title}", [*pip, *step.requirements], log)
+            run(f"{name} {number}/{len(todo) + 1} {step.title}", [*pip, *step.requirements], log, lock)
         warn_of_cuda(folder)
         seconds = round(time.monotonic() - began, 1)
         half = folder / "built.json.half"
@@ -209,15 +213,20 @@ def warn_of_cuda(folder: Path) -> None:
         )
 
 
-def run(title: str, command: list[str], log: Path) -> None:
-    """Run one step with its output in `log`; on a terminal, the last line of it is shown while it runs."""
+def run(title: str, command: list[str], log: Path, *inherited: int) -> None:
+    """Run one step with its output in `log`; on a terminal, the last line of it is shown while it runs.
+
+    `inherited` are file descriptors that the step shares.
+    """
     began, last = time.monotonic(), ""
     kept = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PIP_TARGET"}}
     env = {**kept, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     live = sys.stdout.isatty()
     with (
         log.open("a") as sink,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env) as process,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env, pass_fds=inherited
+        ) as process,
     ):
         sink.write(f"$ {' '.join(command)}\n")
         deadline = threading.Timer(STEP_TIMEOUT_S, process.kill)

@@ -1,5 +1,6 @@
 """The builder of environments: steps, keys, and that a half-built environment is never used."""
 
+import fcntl
 import importlib.util
 import json
 import subprocess
@@ -89,6 +90,24 @@ def test_environments_are_built_once_and_shared_by_checkouts(builder: ModuleType
     (venv / "bin" / "python").symlink_to(sys.executable)
     builder.borrow(folder / "bin" / "pebble", folder, venv)
     assert (venv / "bin" / "pebble").read_text().splitlines()[0] == f"#!{venv / 'bin' / 'python'}"
+
+
+def test_a_killed_builders_last_step_keeps_the_lock(builder: ModuleType, tmp_path: Path) -> None:
+    def taken() -> bool:
+        with (tmp_path / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            return False
+
+    with builder.locked(tmp_path / "lock") as lock:
+        orphan = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=(lock,))
+    with orphan:
+        assert taken()
+        orphan.kill()
+        orphan.wait(timeout=10)
+    assert not taken()
 
 
 @pytest.mark.slow
