@@ -17,6 +17,7 @@ logger = logging.getLogger(__name__)
 _FAILURES_IN_A_ROW = 2
 _BACKOFF_S = (0.5, 30.0)
 _FORGIVEN_AFTER_S = 600.0
+_MISSED = "it missed a publish"
 
 
 class Keeper:
@@ -36,7 +37,8 @@ class Keeper:
             reason = await self._trouble()
             self._pool.counts["engine_failures"] += 1
             await self._pool.expel(self._engine, reason)
-            await self._bring_back(reason)
+            if not (reason == _MISSED and await self._readmitted_as_it_is()):
+                await self._bring_back(reason)
 
     async def _trouble(self) -> str:
         """Wait until something is wrong, and say what."""
@@ -49,7 +51,7 @@ class Keeper:
                 if ended.done():
                     return ended.result()
                 if wanted.done():
-                    return "it missed a publish"
+                    return _MISSED
                 if self._pool.weights_lock.locked():
                     continue  # a paused engine answers no health check
                 problem = await self._problem()
@@ -72,6 +74,27 @@ class Keeper:
         # Somebody restarted an attached engine between two checks, or changed its weights.
         return "" if stamp == str(self._pool.version) else f"it serves version {stamp}, not {self._pool.version}"
 
+    async def _readmitted_as_it_is(self) -> bool:
+        """Try what takes no restart: an engine that lives takes the current weights again."""
+        async with self._pool.weights_lock:
+            if self._engine.state is EngineState.SERVING:
+                return True  # a later publish reached it meanwhile
+            if self._pool.current is None:
+                return False  # nobody can say what it holds now
+            try:
+                await self._readmit()
+            except AgarError as error:
+                logger.warning("engine %s cannot rejoin as it is: %s", self._engine.name, error)
+                return False
+        self._pool.counts["engine_recoveries"] += 1
+        return True
+
+    async def _readmit(self) -> None:
+        pool, engine = self._pool, self._engine
+        if pool.current is not None:
+            await bring_up_to_date(engine.control, pool.current, timeout_s=pool.config.publish_timeout_s)
+        await pool.admit(engine)
+
     async def _bring_back(self, reason: str) -> None:
         engine, pool = self._engine, self._pool
         pause_s = _BACKOFF_S[0]
@@ -91,9 +114,7 @@ class Keeper:
                 await engine.stop()
                 took_s = await engine.start(version=pool.first_version)
                 async with pool.weights_lock:
-                    if pool.current is not None:
-                        await bring_up_to_date(engine.control, pool.current, timeout_s=pool.config.publish_timeout_s)
-                    await pool.admit(engine)
+                    await self._readmit()
             except AgarError as error:
                 reason = str(error)
                 await asyncio.sleep(pause_s)
