@@ -37,18 +37,21 @@ class _VocabParallel(torch.autograd.Function):
         total, weighted, chosen = sums
         log_total = total.log()
         entropy = log_total - weighted / total
-        log_p = shifted.sub_(log_total[:, None])
-        ctx.save_for_backward(log_p, entropy, local, mine)
+        ctx.save_for_backward(exps.div_(total[:, None]), entropy, local, mine)
+        ctx.set_materialize_grads(False)
         return chosen - log_total, entropy
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
-        log_p, entropy, local, mine = ctx.saved_tensors
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor, None, None, None]:
+        p, entropy, local, mine = ctx.saved_tensors
         grad_logprob, grad_entropy = grads
-        p = log_p.exp()
-        # -g_l p - g_h p (log p + H), plus g_l at the target.
-        grad = -p * (grad_logprob[:, None] + grad_entropy[:, None] * (log_p + entropy[:, None]))
-        grad.scatter_add_(-1, local[:, None], (grad_logprob * mine)[:, None])
+        grad = torch.zeros_like(p) if grad_logprob is None else p * -grad_logprob[:, None]
+        if grad_logprob is not None:
+            grad.scatter_add_(-1, local[:, None], (grad_logprob * mine)[:, None])
+        if grad_entropy is not None:
+            # A probability that is 0 contributes nothing, whatever stands for its logarithm.
+            log_p = p.clamp_min(torch.finfo(p.dtype).tiny).log_()
+            grad.sub_(p * (log_p.add_(entropy[:, None])) * grad_entropy[:, None])
         return grad, None, None, None
 
 

@@ -11,6 +11,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 
 from agar.trainer.megatron.attention import SdpaAttention
 from agar.trainer.megatron.model_config import ModelConfig
+from agar.trainer.megatron.norm import RmsNorm
 from agar.trainer.megatron.packing import PackedRows
 from agar.trainer.megatron.rotary import PositionRotary
 
@@ -73,7 +74,12 @@ class PolicyModel(GPTModel):  # type: ignore[misc]
 
     def __init__(self, shape: ModelConfig, config: TransformerConfig) -> None:
         spec = get_gpt_layer_local_spec(normalization="RMSNorm", qk_layernorm=config.qk_layernorm)
-        spec.submodules.self_attention.submodules.core_attention = SdpaAttention
+        layer = spec.submodules
+        layer.input_layernorm = layer.pre_mlp_layernorm = RmsNorm
+        attention = layer.self_attention.submodules
+        attention.core_attention = SdpaAttention
+        if config.qk_layernorm:
+            attention.q_layernorm = attention.k_layernorm = RmsNorm
         super().__init__(
             config,
             spec,
