@@ -33,6 +33,9 @@ class PolicyConfig(BaseConfig):
     initializer_range: float = Field(0.06, gt=0.0, le=1.0)
     """Standard deviation of the random weights. At this width 0.02, the habit of large models, takes four times as
     many steps until copying is learnt."""
+    rope_theta: float = Field(100.0, gt=1.0)
+    """Base of the rotary positions. Episodes are short: with the usual 10,000, which tells positions thousands of
+    tokens apart, some seeds take three times as many steps until both digits of a number are copied."""
     ffn_size: int = Field(384, ge=32)
     """Width of the gated feed-forward layer."""
     context_tokens: int = Field(2048, ge=128)
@@ -71,6 +74,7 @@ def make(directory: Path, *, seed: int = 1, config: PolicyConfig | None = None) 
         head_dim=config.hidden_size // config.heads,
         max_position_embeddings=config.context_tokens,
         initializer_range=config.initializer_range,
+        rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=end,
