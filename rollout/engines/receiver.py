@@ -1,6 +1,7 @@
 """WeightReceiver: the boundary around a publish, for all engines of a pool."""
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -14,6 +15,8 @@ from agar.types import Receipt, WeightUpdate
 
 if TYPE_CHECKING:
     from agar.rollout.engines.pool import EnginePool
+
+logger = logging.getLogger(__name__)
 
 _ABORT_AGAIN_S = 0.1
 _CUT_AFTER_S = 10.0
@@ -99,6 +102,8 @@ class WeightReceiver:
             pool.gate.version = update.version
             pool.gate.repair()
         pool.counts["publishes"] += 1
+        seconds = time.monotonic() - began
+        logger.info("version %d is on %d engines after %.3f s", update.version, len(proofs) - len(unproven), seconds)
         return Receipt(
             version=update.version,
             digest=update.digest,
@@ -106,7 +111,7 @@ class WeightReceiver:
             engines=tuple(sorted(set(proofs) - set(missed))),
             missed=missed,
             probe_gap=max(proof.gap for name, proof in proofs.items() if name not in missed),
-            seconds=time.monotonic() - began,
+            seconds=seconds,
         )
 
     async def _until_some_engine_can_receive(self) -> None:

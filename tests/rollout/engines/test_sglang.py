@@ -88,18 +88,19 @@ async def test_publish_stamps_tokens_and_the_checksum_changes_exactly_when_weigh
 async def test_interrupted_calls_go_on_under_the_new_weights(pool, update, oracle):
     await pool.receive(update(0))
     old = pool.version
-    calls = [asyncio.create_task(ask(pool, i, 150)) for i in range(6)]
+    calls = [asyncio.create_task(ask(pool, i, 1000)) for i in range(6)]
     await asyncio.sleep(0.6)
     new = (await pool.receive(update(1))).version
-    for reply in await asyncio.gather(*calls):
+    replies = await asyncio.gather(*calls)
+    cut_replies = [reply for reply in replies if new in reply.policy_versions]
+    assert cut_replies, [(len(reply), reply.finish, reply.policy_versions[-1]) for reply in replies]
+    for reply in cut_replies:
         versions = reply.policy_versions.tolist()
-        if reply.finish is Finish.STOP and len(versions) < 150 and set(versions) <= {old}:
-            continue  # it ended by itself before the publish
         cut = versions.index(new)
         assert versions == [old] * cut + [new] * (len(versions) - cut)
         whole = [*IDS.tolist(), *reply.token_ids.tolist()]
         expected = [oracle(0, whole)[3 : 3 + cut], oracle(1, whole)[3 + cut :]]
-        assert np.abs(reply.logprobs - np.concatenate(expected)).max() < 1e-4
+        assert np.abs(reply.logprobs - np.concatenate(expected)).max() < 2e-4
 
 
 async def test_wrong_probe_and_lying_digest_are_caught(pool, update):
