@@ -26,8 +26,8 @@ COLUMNS: Mapping[str, str] = {
     "rollout/turns_mean": "turns",
     "trainer/loss": "loss",
     "trainer/grad_norm": "grad norm",
-    "trainer/entropy": "entropy",
-    "trainer/kl": "KL",
+    "trainer/entropy_mean": "entropy",
+    "trainer/engine_kl_mean": "KL",
     "loop/step_s": "seconds",
 }
 """The columns of the live table: metric to title."""

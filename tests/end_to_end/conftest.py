@@ -73,7 +73,7 @@ def warm(tmp_path_factory) -> Path:
 
     root = tmp_path_factory.mktemp("warm")
     start = make(root / "start", seed=1)
-    words = settings({"run.dir": root, "policies.main.model": start, "run.steps": 60, "policies.main.optimizer.lr": 4e-3})
+    words = settings({"run.dir": root, "policies.main.model": start, "run.steps": 100, "policies.main.optimizer.lr": 4e-3})
     agar("sft", str(EXAMPLE / "sft.toml"), *words, cwd=root)
     return RunOnDisk(only_run(root, "sft"), "").checkpoint() / "main" / "hf"
 

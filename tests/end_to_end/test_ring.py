@@ -23,7 +23,7 @@ def test_the_run_folder_holds_what_a_run_leaves_behind(trained):
 
 def test_the_first_step_is_on_policy(trained):
     first = trained.steps()[0]
-    assert first["trainer/kl"] < 1e-4
+    assert first["trainer/engine_kl_mean"] < 1e-4
     assert first["rollout/staleness_max"] == 0
 
 
