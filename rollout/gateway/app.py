@@ -50,7 +50,7 @@ class _Endpoints:
         try:
             call = read_request(await self._body(request), self._tools, session.messages)
             reply = await session.call(call)
-            return Response(write_reply(reply, call.model or session.policy), media_type=_JSON)
+            return Response(write_reply(reply, call.model or session.policy, session.messages), media_type=_JSON)
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception as error:

@@ -58,7 +58,10 @@ class ToolCache:
         """
         if not tools:
             return ()
-        key = _dump(tools, "tools")
+        try:
+            key = orjson.dumps(tools)
+        except TypeError:
+            raise _too_deep("tools") from None
         known = self._known.get(key)
         if known is None:
             if not nested_within(tools):
@@ -72,11 +75,13 @@ class ToolCache:
 class MessageCache:
     """The messages of one session by their JSON: a caller sends its whole history with every call.
 
-    Equal JSON gives the same `Message` object, which the ledger compares by identity before it looks inside.
+    Equal JSON gives the same `Message` object, and tool arguments that come back as they went out are the same object
+    as in the record: the ledger compares by identity before it looks inside.
     """
 
     def __init__(self) -> None:
         self._known: dict[bytes, tuple[Message, bool]] = {}
+        self._spelt: dict[str, Mapping[str, Any]] = {}
 
     def read(self, row: Any, index: int) -> tuple[Message, bool]:
         """The message in `row`, and whether its tool arguments are spelt otherwise than `canonical.spell` does.
@@ -84,11 +89,20 @@ class MessageCache:
         Raises:
             BadRequest: it is no message.
         """
-        key = _dump(row, f"messages[{index}]")
+        try:
+            key = orjson.dumps(row)
+        except TypeError:
+            raise _too_deep(f"messages[{index}]") from None
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = _message(row, f"messages[{index}]")
+            known = self._known[key] = _message(row, f"messages[{index}]", self._spelt)
         return known
+
+    def spell(self, arguments: Mapping[str, Any]) -> str:
+        """The text of tool arguments that go out."""
+        text = spell(arguments)
+        self._spelt[text] = arguments
+        return text
 
 
 def read_request(body: bytes, tools: ToolCache, messages: MessageCache) -> ModelCall:
@@ -126,15 +140,21 @@ def read_request(body: bytes, tools: ToolCache, messages: MessageCache) -> Model
     )
 
 
-def write_reply(reply: Reply, model: str) -> bytes:
-    """The reply as a chat completion."""
+def write_reply(reply: Reply, model: str, messages: MessageCache) -> bytes:
+    """The reply as a chat completion.
+
+    Args:
+        reply: what to write.
+        model: the model's name as the caller knows it.
+        messages: of the same session; knows the reply's tool arguments when they come back.
+    """
     turn = reply.turn
     message: dict[str, Any] = {"role": "assistant", "content": turn.text or (None if turn.tool_calls else "")}
     if turn.reasoning is not None:
         message["reasoning_content"] = turn.reasoning
     if turn.tool_calls:
         message["tool_calls"] = [
-            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": spell(c.arguments)}}
+            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": messages.spell(c.arguments)}}
             for c in turn.tool_calls
         ]
     if turn.parse_error is not None:
@@ -162,14 +182,11 @@ def _finish(reply: Reply) -> str:
     return "tool_calls" if reply.turn.tool_calls else "stop"
 
 
-def _dump(value: Any, where: str) -> bytes:
-    try:
-        return orjson.dumps(value)
-    except TypeError:
-        raise BadRequest(f"{where} is nested too deeply", where) from None
+def _too_deep(where: str) -> BadRequest:
+    return BadRequest(f"{where} is nested too deeply", where)
 
 
-def _message(row: Any, where: str) -> tuple[Message, bool]:
+def _message(row: Any, where: str, spelt: Mapping[str, Mapping[str, Any]]) -> tuple[Message, bool]:
     if not isinstance(row, dict):
         raise BadRequest(f"{where} must be an object", where)
     sent_role = row.get("role")
@@ -184,7 +201,7 @@ def _message(row: Any, where: str) -> tuple[Message, bool]:
         if reasoning is not None and not isinstance(reasoning, str):
             raise BadRequest(f"{where}.reasoning_content must be a string", where)
         rows = row.get("tool_calls")
-        calls, respelled = _calls(rows, f"{where}.tool_calls") if rows else ((), False)
+        calls, respelled = _calls(rows, f"{where}.tool_calls", spelt) if rows else ((), False)
         return Message(role=role, content=content, tool_calls=calls, reasoning=reasoning), respelled
     if role == "tool":
         call_id = row.get("tool_call_id")
@@ -216,7 +233,7 @@ def _parts(content: Any, where: str) -> str | tuple[Part, ...]:
     return tuple(parts)
 
 
-def _calls(rows: Any, where: str) -> tuple[tuple[ToolCall, ...], bool]:
+def _calls(rows: Any, where: str, spelt: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[ToolCall, ...], bool]:
     if not isinstance(rows, list):
         raise BadRequest(f"{where} must be a list", where)
     calls = []
@@ -226,8 +243,10 @@ def _calls(rows: Any, where: str) -> tuple[tuple[ToolCall, ...], bool]:
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise BadRequest(f"{where} must hold function calls with a name", where)
         raw = function.get("arguments")
-        arguments = _arguments(raw, where)
-        respelled = respelled or spell(arguments) != raw
+        arguments = spelt.get(raw) if isinstance(raw, str) else None
+        if arguments is None:
+            arguments = _arguments(raw, where)
+            respelled = respelled or spell(arguments) != raw
         calls.append(ToolCall(id=str(row.get("id", "")), name=function["name"], arguments=arguments))
     return tuple(calls), respelled
 

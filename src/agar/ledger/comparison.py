@@ -67,10 +67,11 @@ def _reply_differences(
         found.append((Divergence.REASONING_DROPPED, kept.reasoning, ""))
     if kept.text != sent.text:
         found.append((Divergence.WHITESPACE, repr(kept.text[-20:]), repr(sent.text[-20:])))
-    ours = [spell(call.arguments) for call in kept.tool_calls]
-    theirs = [spell(call.arguments) for call in sent.tool_calls]
-    if respelled or ours != theirs:
-        found.append((Divergence.ARGUMENTS_RESPELLED, " ".join(ours), " ".join(theirs)))
+    if respelled or any(a.arguments is not b.arguments for a, b in zip(kept.tool_calls, sent.tool_calls, strict=True)):
+        ours = [spell(call.arguments) for call in kept.tool_calls]
+        theirs = [spell(call.arguments) for call in sent.tool_calls]
+        if respelled or ours != theirs:
+            found.append((Divergence.ARGUMENTS_RESPELLED, " ".join(ours), " ".join(theirs)))
     if [call.id for call in kept.tool_calls] != [call.id for call in sent.tool_calls]:
         before, after = (" ".join(call.id for call in message.tool_calls) for message in (kept, sent))
         found.append((Divergence.CALL_IDS, before, after))

@@ -112,7 +112,7 @@ class UnrulyClient(RuleBasedStateMachine):
             reply = self.runner.run(self.session.call(read_request(body, self.tools, self.session.messages)))
         except EngineAborted:
             return None
-        text = write_reply(reply, "main")
+        text = write_reply(reply, "main", self.session.messages)
         self.bodies.append(body)
         self.stored[body] = text
         return json.loads(text)["choices"][0]["message"]
