@@ -243,7 +243,7 @@ class Sampled:
                 f"an engine reply of {n} tokens came with {len(self.logprobs)} log-probs and "
                 f"{len(self.policy_versions)} versions: they must be equal"
             )
-        if n and (not np.isfinite(self.logprobs).all() or float(self.logprobs.max()) > 1e-4):
+        if n and not (self.logprobs.min() > -np.inf and self.logprobs.max() <= 1e-4):  # false for NaN too
             raise ShapeError("an engine reply holds a log-prob that is not finite or above 0")
 
     def __len__(self) -> int:
@@ -266,14 +266,15 @@ class Sampled:
             rows = meta["output_token_logprobs"]
             version = int(meta["weight_version"]) if policy_version is None else policy_version
             finish = Finish((meta.get("finish_reason") or {}).get("type", "abort"))
-            ids = [int(row[1]) for row in rows]
-            logprobs = [min(float(row[0]), 0.0) for row in rows]
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+            ids = np.array([row[1] for row in rows], dtype=np.int32)
+            logprobs = np.minimum(np.array([float(row[0]) for row in rows], dtype=np.float32), 0)
+            versions = np.full(len(rows), version, dtype=np.int32)
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise EngineError(
                 f"the engine's reply lacks token ids, log-probs or an integer weight_version ({error!r}): "
                 "send return_logprob and publish weights with an integer version"
             ) from error
-        return cls(_ENGINE_KEY, token_ids=ids, logprobs=logprobs, policy_versions=[version] * len(ids), finish=finish)
+        return cls(_ENGINE_KEY, token_ids=ids, logprobs=logprobs, policy_versions=versions, finish=finish)
 
     @classmethod
     def join(cls, pieces: Sequence["Sampled"]) -> "Sampled":
