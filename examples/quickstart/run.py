@@ -6,6 +6,8 @@ Every stage is a command of its own as well; the line that would run it is print
 """
 
 import argparse
+import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from agar.errors import AgarError, UnsupportedPlatformError
+from agar.errors import AgarError
 
 if TYPE_CHECKING:
     from agar.recipe.train import Result
@@ -23,77 +25,76 @@ SFT, TRAIN = HERE / "sft.toml", HERE / "train.toml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What the quickstart came to.
+class Learnt:
+    """What reinforcement learning came to.
 
     Attributes:
         before: mean held-out reward of the warmed-up policy, sampled at temperature 1.
         after: the same after reinforcement learning.
         folder: the run folder of the reinforcement learning.
         policy: the trained policy, a Hugging Face model folder.
-        seconds: wall time of each stage.
     """
 
     before: float
     after: float
     folder: Path
     policy: Path
-    seconds: dict[str, float]
 
 
-def quickstart(directory: Path, *, seed: int, overrides: Sequence[str] = ()) -> Outcome | None:
-    """Make the policy, warm it up, train it, draw the picture.
+def warm_up(directory: Path, *, seed: int) -> Path | None:
+    """Make the starting policy and warm it up.
 
     Args:
         directory: where run folders go.
-        seed: seed of the weights, the demonstrations and the tasks.
-        overrides: dotted settings of the reinforcement learning, as on the command line.
+        seed: seed of the weights and the demonstrations.
 
     Returns:
-        The outcome; None where it was asked to stop before the end.
+        The policy, a Hugging Face model folder; None where it was asked to stop before the end.
 
     Raises:
-        AgarError: a stage failed; the message says what to do.
+        AgarError: the stage failed; the message says what to do.
     """
-    from agar.examples.quickstart.plot import draw
     from agar.examples.quickstart.policy import make
 
-    clock = _Clock()
     start = make(directory / f"start-{seed}", seed=seed)
-    clock.stage("policy")
-    shared = [f"--run.dir={directory}", f"--run.seed={seed}"]
-    warmed = _stage("sft", SFT, [f"--policies.main.model={start}", *shared])
-    clock.stage("warm-up")
+    warmed = _stage("sft", SFT, [f"--policies.main.model={start}", *_shared(directory, seed)])
     if warmed.stopped or warmed.checkpoint is None:
         return None
-    warm = warmed.checkpoint.path / "main" / "hf"
-    words = [f"--policies.main.model={warm}", f"--engines.python={engine_python()}", *shared, *overrides]
+    return warmed.checkpoint.path / "main" / "hf"
+
+
+def reinforce(directory: Path, warm: Path, *, seed: int, overrides: Sequence[str] = ()) -> Learnt | None:
+    """Train the warmed-up policy by reinforcement learning, and draw the picture.
+
+    Args:
+        directory: where run folders go.
+        warm: the policy to start from.
+        seed: seed of the tasks.
+        overrides: dotted settings, as on the command line.
+
+    Returns:
+        What was learnt; None where it was asked to stop before the end.
+
+    Raises:
+        AgarError: the stage failed; the message says what to do.
+    """
+    from agar.recipe.picture import draw
+
+    words = [f"--policies.main.model={warm}", *_shared(directory, seed), *overrides]
     trained = _stage("train", TRAIN, words)
-    clock.stage("reinforcement learning")
     if trained.stopped or trained.checkpoint is None or not trained.after:
         return None
     draw(trained.folder.metrics, trained.folder.picture, title=f"Hunt-v0, seed {seed}")
-    return Outcome(
+    return Learnt(
         before=trained.before[0].reward_mean,
         after=trained.after[0].reward_mean,
         folder=trained.folder.path,
         policy=trained.checkpoint.path / "main" / "hf",
-        seconds=clock.seconds,
     )
 
 
-def engine_python() -> str:
-    """The interpreter that has SGLang.
-
-    Raises:
-        UnsupportedPlatformError: none was found.
-    """
-    from agar.cli.checks import engine_python as find
-
-    found = find()
-    if found is None:
-        raise UnsupportedPlatformError("no environment with SGLang: run `make env`, or set AGAR_ENGINE_PYTHON")
-    return found
+def _shared(directory: Path, seed: int) -> list[str]:
+    return [f"--run.dir={directory}", f"--run.seed={seed}"]
 
 
 def missing() -> list[str]:
@@ -123,16 +124,6 @@ def _stage(command: Literal["sft", "train"], recipe: Path, overrides: Sequence[s
     return train(resolved.config, folder, None, training=command == "train")
 
 
-class _Clock:
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last = time.monotonic()
-
-    def stage(self, name: str) -> None:
-        now = time.monotonic()
-        self.seconds[name], self._last = now - self._last, now
-
-
 def main(words: Sequence[str] | None = None) -> int:
     """Run the quickstart from the command line; 0 where it finished."""
     parser = argparse.ArgumentParser(description="Train a small agent with reinforcement learning on this machine.")
@@ -143,23 +134,35 @@ def main(words: Sequence[str] | None = None) -> int:
         print("this machine lacks something that the quickstart needs:", *lacking, sep="\n  ", file=sys.stderr)
         return 1
     try:
-        outcome = quickstart(options.dir, seed=options.seed, overrides=overrides)
+        return _run(options.dir, options.seed, overrides)
     except AgarError as error:
         print(f"\nthe quickstart stopped: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return 130
-    if outcome is None:
+
+
+def _run(directory: Path, seed: int, overrides: Sequence[str]) -> int:
+    began = time.monotonic()
+    warm = warm_up(directory, seed=seed)
+    warmed = time.monotonic()
+    learnt = None if warm is None else reinforce(directory, warm, seed=seed, overrides=overrides)
+    if learnt is None:
         print("\nstopped before the end", file=sys.stderr)
         return 130
-    stages = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in outcome.seconds.items())
     print(
-        f"\nlearnt: the agent now finds the gold in {outcome.after:.0%} of hunts that it never trained on, "
-        f"{outcome.before:.0%} before ({stages}); picture: {outcome.folder / 'reward.png'}"
+        f"\nlearnt: the agent now finds the gold in {learnt.after:.0%} of hunts that it never trained on, "
+        f"{learnt.before:.0%} before (warm-up {warmed - began:.0f} s, reinforcement learning "
+        f"{time.monotonic() - warmed:.0f} s); picture: {learnt.folder / 'reward.png'}"
     )
-    print(f"next: agar eval {TRAIN} --policies.main.model {outcome.policy} --engines.python {engine_python()}")
+    print(f"next: {_agar()} eval {os.path.relpath(TRAIN)} --policies.main.model {learnt.policy}")
     return 0
+
+
+def _agar() -> str:
+    """How to call `agar` from here."""
+    return "agar" if shutil.which("agar") else os.path.relpath(Path(sys.executable).parent / "agar")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 from agar.errors import ConfigError
 from agar.rollout.engines.config import EnginesConfig
 from agar.rollout.engines.cpu import CPU_ARGUMENTS, cpu_environment
+from agar.rollout.engines.installation import engine_python
 
 HOST = "127.0.0.1"
 _OWNED = frozenset({"model_path", "host", "port", "weight_version"})
@@ -56,7 +57,8 @@ def engine_command(config: EnginesConfig, *, model_dir: Path, port: int, version
         own |= CPU_ARGUMENTS
     else:
         own["base_gpu_id"] = index * int(config.sglang.get("tp_size", 1)) * int(config.sglang.get("pp_size", 1))
-    return [config.python or sys.executable, "-m", "sglang.launch_server", *flags(own | config.sglang)]
+    python = engine_python(config) or sys.executable
+    return [python, "-m", "sglang.launch_server", *flags(own | config.sglang)]
 
 
 def engine_environment(config: EnginesConfig) -> dict[str, str]:

@@ -19,8 +19,8 @@ class EnginesConfig(BaseConfig):
     urls: tuple[str, ...] = ()
     """Engines that somebody else runs, as base URLs. Their processes are never started, stopped or killed."""
     python: str = ""
-    """Interpreter of the environment that holds SGLang; empty uses the current one. SGLang pins its own versions of
-    torch and transformers, so it usually lives apart."""
+    """Interpreter of the environment that holds SGLang, which pins its own versions of torch and transformers. Empty
+    takes AGAR_ENGINE_PYTHON, then the one that `make env` built, then the current interpreter."""
     device: Literal["cpu", "cuda"] = "cpu"
     """What engines run on; `cpu` adds the flags and import shims of `cpu.py`."""
     router: Literal["smg", "sglang-router", "none"] = "smg"
@@ -34,7 +34,7 @@ class EnginesConfig(BaseConfig):
     """A server that is not ready by then has failed to start."""
     stall_timeout_s: float = Field(240.0, gt=0)
     """A starting server that writes no log line for so long has failed to start."""
-    stop_grace_s: float = Field(5.0, ge=0)
+    stop_grace_s: float = Field(2.0, ge=0)
     """Between asking a server to end and killing its process tree."""
     call_timeout_s: float = Field(600.0, gt=0)
     """Deadline of one model call, retries included; time in which weights are being published does not count."""

@@ -14,6 +14,7 @@ from agar.rollout.engines.arguments import HOST, engine_command, engine_environm
 from agar.rollout.engines.config import EnginesConfig
 from agar.rollout.engines.control import EngineControl
 from agar.rollout.engines.cpu import SGLANG_VERSION
+from agar.rollout.engines.installation import engine_python
 from agar.rollout.engines.process import GuardedProcess
 from agar.rollout.engines.router import free_port
 
@@ -144,7 +145,7 @@ async def check_installation(config: EnginesConfig) -> None:
     """
     if config.backend == "fake" or config.urls:
         return
-    python = config.python or sys.executable
+    python = engine_python(config) or sys.executable
     try:
         done = await asyncio.to_thread(
             subprocess.run, [python, "-c", _VERSION_OF], capture_output=True, text=True, timeout=120, check=False

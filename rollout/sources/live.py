@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from agar.ledger.audit import audit
-
 from agar.ledger.config import AuditMode, RecordPolicy
 from agar.ledger.emission import emit
 from agar.ledger.trace import Trace

@@ -44,15 +44,6 @@ def test_an_engine_python_without_sglang_is_found_out(monkeypatch: pytest.Monkey
     assert "does not start" in finding.found
 
 
-def test_the_engine_of_this_environment_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("AGAR_ENGINE_PYTHON", raising=False)
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    python = tmp_path / "engine" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.touch()
-    assert checks.engine_python() == str(python)
-
-
 def test_a_full_disk_is_missing_space(monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(2**40, 2**40, 0))

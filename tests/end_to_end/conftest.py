@@ -58,28 +58,21 @@ def settings(values: Mapping[str, Any]) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def engine_python() -> str:
-    from agar.cli.checks import engine_python as find
-
-    found = find()
-    assert found is not None, "no environment with SGLang: run `make env`, or set AGAR_ENGINE_PYTHON"
-    return str(found)
-
-
-@pytest.fixture(scope="session")
 def warm(tmp_path_factory) -> Path:
     """A policy warmed up for a few steps of SFT: enough to make well-formed turns now and then."""
     from agar.examples.quickstart.policy import make
 
     root = tmp_path_factory.mktemp("warm")
     start = make(root / "start", seed=1)
-    words = settings({"run.dir": root, "policies.main.model": start, "run.steps": 100, "policies.main.optimizer.lr": 4e-3})
+    words = settings(
+        {"run.dir": root, "policies.main.model": start, "run.steps": 100, "policies.main.optimizer.lr": 4e-3}
+    )
     agar("sft", str(EXAMPLE / "sft.toml"), *words, cwd=root)
     return RunOnDisk(only_run(root, "sft"), "").checkpoint() / "main" / "hf"
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory, warm, engine_python) -> RunOnDisk:
+def trained(tmp_path_factory, warm) -> RunOnDisk:
     """Three on-policy steps over two engines behind the router."""
     root = tmp_path_factory.mktemp("trained")
     values = {
@@ -87,7 +80,6 @@ def trained(tmp_path_factory, warm, engine_python) -> RunOnDisk:
         "run.steps": 3,
         "run.checkpoint_every_steps": 1,
         "policies.main.model": warm,
-        "engines.python": engine_python,
         "engines.count": 2,
         "rollout.tasks_per_step": 6,
         "rollout.group_size": 4,

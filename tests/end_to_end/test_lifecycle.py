@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.end_to_end.conftest import EXAMPLE, agar, only_run, settings
 
 from agar.ledger.trace import load_traces
-from tests.end_to_end.conftest import EXAMPLE, agar, only_run, settings
 
 pytestmark = [pytest.mark.sglang, pytest.mark.megatron, pytest.mark.ray, pytest.mark.sandbox, pytest.mark.timeout(1200)]
 
@@ -76,7 +76,7 @@ def wait_for(what: str, met: Callable[[], bool], process: subprocess.Popen[str],
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory, warm, engine_python):
+def story(tmp_path_factory, warm):
     root, mark = tmp_path_factory.mktemp("story"), uuid.uuid4().hex
     values = {
         "run.dir": root,
@@ -84,7 +84,6 @@ def story(tmp_path_factory, warm, engine_python):
         "run.checkpoint_every_steps": 1,
         "policies.main.model": warm,
         "policies.main.schedule.total_steps": 500,
-        "engines.python": engine_python,
         "engines.count": 2,
         "rollout.tasks_per_step": 4,
         "rollout.group_size": 4,
@@ -94,7 +93,13 @@ def story(tmp_path_factory, warm, engine_python):
     command = [sys.executable, "-P", "-m", "agar.cli.main", "train", str(EXAMPLE / "train.toml"), *settings(values)]
     with (root / "out").open("w+") as out:
         process = subprocess.Popen(
-            command, cwd=root, env={**os.environ, MARK: mark}, stdin=subprocess.DEVNULL, stdout=out, stderr=out, text=True
+            command,
+            cwd=root,
+            env={**os.environ, MARK: mark},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            text=True,
         )
         try:
             wait_for("the run folder", lambda: bool(list(root.glob("train-*"))), process, limit_s=60)

@@ -10,23 +10,43 @@ import pytest
 from agar.recipe.interrupt import Interrupted, run_interruptibly
 
 
+class Asked:
+    """A double of what a run is to its signals."""
+
+    def __init__(self, *, graceful: bool = True, closing: bool = False) -> None:
+        self.graceful, self.closing = graceful, closing
+        self.event = asyncio.Event()
+
+    def stop(self) -> bool:
+        self.event.set()
+        return self.graceful
+
+
 def kill_me() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_the_first_signal_lets_the_work_end_cleanly():
-    stopping = asyncio.Event()
+    asked = Asked()
 
     async def work() -> str:
         asyncio.get_running_loop().call_later(0.05, kill_me)
-        await stopping.wait()
+        await asked.event.wait()
         return "clean"
 
-    def stop() -> bool:
-        stopping.set()
-        return True
+    assert run_interruptibly(work, stoppable=asked) == "clean"
 
-    assert run_interruptibly(work, stop=stop) == "clean"
+
+def test_closing_may_take_longer_than_the_grace():
+    asked = Asked(closing=True)
+
+    async def work() -> str:
+        asyncio.get_running_loop().call_later(0.05, kill_me)
+        await asked.event.wait()
+        await asyncio.sleep(0.5)
+        return "closed"
+
+    assert run_interruptibly(work, stoppable=asked, grace_s=0.1) == "closed"
 
 
 @pytest.mark.parametrize("graceful", [True, False])
@@ -42,7 +62,7 @@ def test_work_that_does_not_end_is_cancelled_and_its_contexts_close(graceful):
 
     started = time.monotonic()
     with pytest.raises(Interrupted):
-        run_interruptibly(work, stop=lambda: graceful, grace_s=0.2)
+        run_interruptibly(work, stoppable=Asked(graceful=graceful), grace_s=0.2)
     assert closed == [True]
     assert (time.monotonic() - started >= 0.2) == graceful
 
@@ -55,5 +75,5 @@ def test_a_second_signal_does_not_wait_for_the_grace():
 
     started = time.monotonic()
     with pytest.raises(Interrupted):
-        run_interruptibly(work, stop=lambda: True, grace_s=30)
+        run_interruptibly(work, stoppable=Asked(), grace_s=30)
     assert time.monotonic() - started < 10

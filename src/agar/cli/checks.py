@@ -104,6 +104,8 @@ def version(distribution: str) -> str:
 
 def engine() -> Iterator[Finding]:
     """Is there a Python that has SGLang?"""
+    from agar.rollout.engines.installation import engine_python
+
     candidate = engine_python()
     name = "SGLang"
     if candidate is None:
@@ -127,17 +129,6 @@ def engine() -> Iterator[Finding]:
         found=f"{answer.stdout.strip()} ({candidate})" if good else f"{candidate} has no sglang",
         fix="" if good else f"{MAKE_ENV}, or install sglang for that Python",
     )
-
-
-def engine_python() -> str | None:
-    """The Python that runs SGLang: `$AGAR_ENGINE_PYTHON`, the one that `make env` built, or this one."""
-    named = os.environ.get("AGAR_ENGINE_PYTHON")
-    if named:
-        return named
-    built = Path(sys.prefix) / "engine" / "bin" / "python"
-    if built.exists():
-        return str(built)
-    return sys.executable if importable("sglang") else None
 
 
 def sandbox() -> Iterator[Finding]:

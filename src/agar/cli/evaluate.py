@@ -28,6 +28,6 @@ def run(options: argparse.Namespace) -> int:
     folder = RunFolder.create(recipe.run.dir, f"eval-{recipe.run.name}")
     folder.recipe.write_text(resolved.json())
     with View(folder, steps=0) as view:
-        run_interruptibly(lambda: play_evaluations(recipe, folder, view), stop=lambda: False)
+        run_interruptibly(lambda: play_evaluations(recipe, folder, view))
     print(f"episodes and numbers: {folder.path}")
     return 0

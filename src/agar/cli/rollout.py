@@ -32,8 +32,6 @@ def run(options: argparse.Namespace) -> int:
     folder = RunFolder.create(recipe.run.dir, f"rollout-{recipe.run.name}")
     folder.recipe.write_text(resolved.json())
     with View(folder, steps=0) as view:
-        traces = run_interruptibly(
-            lambda: play_rollouts(recipe, folder, view, groups=options.groups), stop=lambda: False
-        )
+        traces = run_interruptibly(lambda: play_rollouts(recipe, folder, view, groups=options.groups))
     print(f"{len(traces)} episodes: {folder.path / 'traces' / 'rollouts.jsonl'}")
     return 0

@@ -68,7 +68,7 @@ def train(recipe: "Recipe", folder: "RunFolder", checkpoint: "Checkpoint | None"
     resumed_at = checkpoint.progress().step if checkpoint else None
     with View(folder, steps=recipe.run.steps, resume_after=resumed_at) as view:
         work = Run(recipe, folder, view, resume=checkpoint)
-        return run_interruptibly(work.reinforce if training else work.imitate, stop=work.stop)
+        return run_interruptibly(work.reinforce if training else work.imitate, stoppable=work)
 
 
 def conclude(result: "Result") -> None:

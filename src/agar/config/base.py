@@ -10,5 +10,5 @@ from pydantic import BaseModel, ConfigDict
 class BaseConfig(BaseModel):
     """Frozen settings; an unknown key is an error."""
 
-    # Defaults are not validated: strict reading of a recipe would refuse those that JSON has no word for, such as paths.
+    # Defaults are not validated: a strict reading would refuse those that JSON has no word for, such as paths.
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 logger = logging.getLogger(__name__)
 
@@ -14,21 +14,44 @@ GRACE_S = 5.0
 """How long a first Ctrl-C lets the current step finish."""
 
 
+class Stoppable(Protocol):
+    """Work that can end at a clean point of its own."""
+
+    def stop(self) -> bool:
+        """Ask for an end at the next clean point; False if there is none to wait for."""
+        ...
+
+    @property
+    def closing(self) -> bool:
+        """True once that point is reached and only what was opened is being closed."""
+        ...
+
+
+class AtOnce:
+    """Work without a clean point: the first signal cancels it."""
+
+    closing = False
+
+    def stop(self) -> bool:
+        """There is nothing to wait for."""
+        return False
+
+
 class Interrupted(KeyboardInterrupt):
     """The work was cancelled by a signal; everything it had started has been closed."""
 
 
 def run_interruptibly(
-    work: Callable[[], Coroutine[Any, Any, T]], *, stop: Callable[[], bool], grace_s: float = GRACE_S
+    work: Callable[[], Coroutine[Any, Any, T]], *, stoppable: Stoppable | None = None, grace_s: float = GRACE_S
 ) -> T:
     """Run `work` to its end.
 
-    The first SIGINT or SIGTERM calls `stop`; if that says False, or `grace_s` seconds later, or at the second signal,
-    the work is cancelled and its contexts close what they opened.
+    The first SIGINT or SIGTERM asks it to stop. If it has no clean point, or has not reached it `grace_s` seconds
+    later, or at the second signal, the work is cancelled and its contexts close what they opened.
 
     Args:
         work: makes the coroutine.
-        stop: asks for an end at the next clean point; False if there is none to wait for.
+        stoppable: how it is asked; by default it is cancelled at once.
         grace_s: seconds between asking and cancelling.
 
     Returns:
@@ -37,22 +60,27 @@ def run_interruptibly(
     Raises:
         Interrupted: the work was cancelled.
     """
-    return asyncio.run(_guard(work, stop, grace_s))
+    return asyncio.run(_guard(work, stoppable or AtOnce(), grace_s))
 
 
-async def _guard(work: Callable[[], Coroutine[Any, Any, T]], stop: Callable[[], bool], grace_s: float) -> T:
+async def _guard(work: Callable[[], Coroutine[Any, Any, T]], stoppable: Stoppable, grace_s: float) -> T:
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(work())
     asked = False
 
     def on_signal() -> None:
         nonlocal asked
-        if asked or not stop():
+        if asked or not stoppable.stop():
             task.cancel()
             return
         asked = True
         logger.warning("stopping at the end of this step (again to stop at once)")
-        loop.call_later(grace_s, task.cancel)
+        loop.call_later(grace_s, on_late)
+
+    def on_late() -> None:
+        if not stoppable.closing:
+            logger.warning("the step did not end within %g s: stopping at once", grace_s)
+            task.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)

@@ -59,6 +59,9 @@ class Run:
         folder: where to write.
         view: shows what happens.
         resume: the checkpoint to go on from.
+
+    Attributes:
+        closing: True once training has ended and been saved, and only engines and trainers are being closed.
     """
 
     def __init__(self, recipe: Recipe, folder: RunFolder, view: View, resume: Checkpoint | None = None) -> None:
@@ -69,6 +72,7 @@ class Run:
         self._progress = resume.progress() if resume else Progress()
         self._result = Result(folder=folder, progress=self._progress, checkpoint=resume)
         self._loop: Loop | None = None
+        self.closing = False
         self._step_started = time.monotonic()
 
     def stop(self) -> bool:
@@ -174,6 +178,7 @@ class Run:
         if self._progress.step != saved:
             await self._save(loop.trainers, loop.source)  # type: ignore[arg-type]
         self._result.stopped = self._progress.step < self.recipe.run.steps
+        self.closing = True
 
     def _report(self, step: int, trained: Mapping[str, Metrics], batch: Metrics) -> None:
         row: dict[str, float] = dict(batch)

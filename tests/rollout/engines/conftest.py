@@ -48,7 +48,7 @@ def update(weights):
 @pytest.fixture(scope="session")
 def engine_python():
     """Interpreter with SGLang."""
-    from agar.cli.checks import engine_python as find
+    from agar.rollout.engines.installation import engine_python as find
 
     found = find()
     assert found is not None, "no environment with SGLang: run `make env`, or set AGAR_ENGINE_PYTHON"
