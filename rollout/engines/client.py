@@ -1,7 +1,6 @@
 """RouterClient: the `Engine` protocol over SGLang's `/generate`, with deadlines, counted retries and version checks."""
 
 import asyncio
-import json
 import logging
 import random
 import time
@@ -11,6 +10,7 @@ from typing import Any, Self
 
 import aiohttp
 import numpy as np
+import orjson
 
 from agar.errors import DeadlineError, EngineAborted, EngineError
 from agar.rollout.engines.gate import Gate
@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 ROUTING_KEY_HEADER = "X-SMG-Routing-Key"
 _UNAVAILABLE = {502, 503, 504}  # nobody there to answer: the router has no worker, or lost it; worth waiting for
 _BACKOFF_S = (0.05, 2.0)
+_NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # the deadlines are ours
 
 
 class RouterClient:
@@ -102,7 +103,7 @@ class RouterClient:
         """
         self._check(ids, sampling)
         self.counts["calls"] += 1
-        call = _Call(list(map(int, ids)), sampling)
+        call = _Call(np.asarray(ids), sampling)
         spent_s, failures, waits = 0.0, 0, 0
         while True:
             reason = ""
@@ -158,17 +159,16 @@ class RouterClient:
         if sampling.max_tokens < 1:
             raise EngineError(f"max_tokens must be at least 1, got {sampling.max_tokens}")
 
-    async def _post(self, body: Mapping[str, Any], routing_key: str, timeout_s: float) -> Mapping[str, Any]:
+    async def _post(self, body: bytes, routing_key: str, timeout_s: float) -> Mapping[str, Any]:
         if self._session is None:
             raise EngineError("the engine client is closed: use it inside `async with`")
-        headers = {ROUTING_KEY_HEADER: routing_key}
-        no_other_limit = aiohttp.ClientTimeout(total=None)
+        headers = {"Content-Type": "application/json", ROUTING_KEY_HEADER: routing_key}
         try:
             async with asyncio.timeout(timeout_s) as limit:
                 self._requests.add(limit)
                 try:
                     async with self._session.post(
-                        f"{self.url}/generate", json=body, headers=headers, timeout=no_other_limit
+                        f"{self.url}/generate", data=body, headers=headers, timeout=_NO_TIMEOUT
                     ) as response:
                         content = await response.read()
                         status = response.status
@@ -186,7 +186,7 @@ class RouterClient:
         if status != 200:
             raise _Retry(f"http_{status}")
         try:
-            reply = json.loads(content)
+            reply = orjson.loads(content)
         except ValueError:
             raise _Retry("not_json") from None
         if not isinstance(reply, dict):
@@ -203,7 +203,7 @@ class _Retry(Exception):
 class _Call:
     """One call: the prompt, and the pieces of the reply that came so far."""
 
-    def __init__(self, prompt: list[int], sampling: Sampling) -> None:
+    def __init__(self, prompt: Ids, sampling: Sampling) -> None:
         self.prompt, self.sampling = prompt, sampling
         self.pieces: list[Sampled] = []
 
@@ -211,7 +211,7 @@ class _Call:
     def done(self) -> int:
         return sum(len(piece) for piece in self.pieces)
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> bytes:
         s = self.sampling
         params: dict[str, Any] = {
             "temperature": s.temperature,
@@ -226,8 +226,9 @@ class _Call:
         }
         if s.seed is not None:
             params["sampling_seed"] = s.seed
-        ids = self.prompt + [int(token) for piece in self.pieces for token in piece.token_ids]
-        return {"input_ids": ids, "sampling_params": params, "return_logprob": True, "stream": False}
+        ids = np.concatenate([self.prompt, *(piece.token_ids for piece in self.pieces)])
+        body = {"input_ids": ids, "sampling_params": params, "return_logprob": True, "stream": False}
+        return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
 
     def take(self, reply: Mapping[str, Any], version: int | None) -> str:
         """Keep a reply's tokens; gives why the call must go on, or "" where it is complete."""

@@ -54,14 +54,15 @@ class Gate:
             DeadlineError: the gate stayed closed for `timeout_s`.
             EngineError: the gate is broken.
         """
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._open.wait()
-        except TimeoutError:
-            raise DeadlineError(
-                f"a model call waited {timeout_s:.0f} s for a weight publish to end (version {self.version} was served "
-                "before it): look at the trainer's publish, or raise engines.publish_timeout_s"
-            ) from None
+        if self.closed:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._open.wait()
+            except TimeoutError:
+                raise DeadlineError(
+                    f"a model call waited {timeout_s:.0f} s for a weight publish to end (version {self.version} was "
+                    "served before it): look at the trainer's publish, or raise engines.publish_timeout_s"
+                ) from None
         if self._broken is not None:
             raise self._broken
         self.inside += 1
