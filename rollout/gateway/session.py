@@ -80,7 +80,7 @@ class GatewaySession:
         self._forest = Forest(family, record)
         self._tag = secrets.token_hex(8)  # names the session to routers and in reply ids: the key itself stays secret
         self._open: set[asyncio.Task[Reply]] = set()
-        self._replies: dict[bytes, asyncio.Task[Reply]] = {}
+        self._replies: dict[bytes, asyncio.Task[Reply] | Reply] = {}  # by fingerprint; a task while it is under way
         self._sealed: SealedSession | None = None
         self._account = Account(limits, sampling.max_tokens, stop_when_cut=record.truncated == "stop")
         self._stops: Counter[Budget] = Counter()
@@ -132,23 +132,9 @@ class GatewaySession:
             LedgerError: the messages cannot be rendered, or the record policy refuses them.
         """
         self._require_open()
-        task = self._known(call.fingerprint)
-        if task is None:
-            task = asyncio.get_running_loop().create_task(self._answer(call))
-            self._open.add(task)
-            task.add_done_callback(self._finished)
-            if call.fingerprint is not None:
-                self._replies[call.fingerprint] = task
-        else:
-            self._repeats += 1
-        try:
-            reply = await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if self._sealed is not None and task.done():
-                raise SessionClosedError("the session was sealed while the call was under way") from None
-            if call.fingerprint is None:
-                task.cancel()
-            raise
+        known = self._known(call.fingerprint)
+        self._repeats += known is not None
+        reply = known if isinstance(known, Reply) else await self._wait(call, known or self._start(call))
         if reply.node is not None:
             self._last_node = reply.node.id
         return reply
@@ -171,6 +157,24 @@ class GatewaySession:
 
     # ---------------------------------------------------------------------------------------------- internals
 
+    def _start(self, call: ModelCall) -> asyncio.Task[Reply]:
+        task = asyncio.get_running_loop().create_task(self._answer(call))
+        self._open.add(task)
+        task.add_done_callback(self._finished)
+        if call.fingerprint is not None:
+            self._replies[call.fingerprint] = task
+        return task
+
+    async def _wait(self, call: ModelCall, task: asyncio.Task[Reply]) -> Reply:
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if self._sealed is not None and task.done():
+                raise SessionClosedError("the session was sealed while the call was under way") from None
+            if call.fingerprint is None:
+                task.cancel()
+            raise
+
     async def _answer(self, call: ModelCall) -> Reply:
         budget = self._account.spent()
         if budget is not None:
@@ -189,7 +193,10 @@ class GatewaySession:
         except BaseException:
             self._account.turns -= 1
             raise
-        return self._commit(call, plan, sampled, sampling)
+        reply = self._commit(call, plan, sampled, sampling)
+        if call.fingerprint is not None:
+            self._replies[call.fingerprint] = reply
+        return reply
 
     async def _generate(self, plan: Plan, sampling: Sampling) -> Sampled:
         try:
@@ -249,14 +256,14 @@ class GatewaySession:
             created=int(time.time()),
         )
 
-    def _known(self, fingerprint: bytes | None) -> asyncio.Task[Reply] | None:
-        task = None if fingerprint is None else self._replies.get(fingerprint)
-        if task is None or not task.done():
-            return task
-        if task.cancelled() or task.exception() is not None:
+    def _known(self, fingerprint: bytes | None) -> asyncio.Task[Reply] | Reply | None:
+        """An identical call under way, or its reply where nothing was built upon it."""
+        known = None if fingerprint is None else self._replies.get(fingerprint)
+        if isinstance(known, asyncio.Task):
+            return None if known.done() else known  # done without a reply: it failed, or a budget answered
+        if known is None or known.node is None or self._forest.has_children(known.node.id):
             return None
-        node = task.result().node
-        return task if node is not None and not self._forest.has_children(node.id) else None
+        return known
 
     def _finished(self, task: asyncio.Task[Reply]) -> None:
         self._open.discard(task)

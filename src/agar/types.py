@@ -202,6 +202,7 @@ class Sampling:
 
 
 _ENGINE_KEY = object()
+_NO_SIDE: Mapping[str, npt.NDArray[Any]] = MappingProxyType({})
 
 
 class Sampled:
@@ -236,7 +237,7 @@ class Sampled:
         self.logprobs: Floats = frozen_array(logprobs, np.float32, "logprobs")
         self.policy_versions: Ids = frozen_array(policy_versions, np.int32, "policy_versions")
         self.finish = finish
-        self.side: Mapping[str, npt.NDArray[Any]] = MappingProxyType(dict(side or {}))
+        self.side: Mapping[str, npt.NDArray[Any]] = MappingProxyType(dict(side)) if side else _NO_SIDE
         n = len(self.token_ids)
         if len(self.logprobs) != n or len(self.policy_versions) != n:
             raise ShapeError(

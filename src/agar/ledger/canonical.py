@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Hashable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from agar.types import ImagePart, Message, ToolSpec
@@ -11,6 +12,7 @@ Key = Hashable
 MAX_NESTING = 64
 """Tool arguments and schemas nested deeper are refused."""
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_name = itemgetter(0)
 
 
 def message_key(message: Message) -> Key:
@@ -19,7 +21,7 @@ def message_key(message: Message) -> Key:
     Reasoning and call ids are left out: programs drop the one and rewrite the other.
     """
     if message.role == "assistant":
-        return ("assistant", _content(message), tuple((c.name, freeze(c.arguments)) for c in message.tool_calls))
+        return ("assistant", _content(message), tuple([(c.name, freeze(c.arguments)) for c in message.tool_calls]))
     return (message.role, _content(message), message.tool_call_id)
 
 
@@ -65,13 +67,16 @@ def spell(arguments: Mapping[str, Any]) -> str:
 
 
 def freeze(value: Any) -> Hashable:
-    """A hashable that is equal for equal JSON values: key order does not count, 1 equals 1.0, true does not equal 1."""
+    """A hashable that is equal for equal JSON values: key order does not count, 1 equals 1.0, true does not equal 1.
+
+    It is made of tuples and plain values only, which the garbage collector need not look at again and again.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):
-        return ("{}", frozenset((str(key), freeze(item)) for key, item in value.items()))
+        return ("{}", *sorted([(str(key), freeze(item)) for key, item in value.items()], key=_name))
     if isinstance(value, (list, tuple)):
-        return ("[]", *(freeze(item) for item in value))
+        return ("[]", *[freeze(item) for item in value])
     if isinstance(value, bool):
         return ("bool", value)
     return value  # type: ignore[no-any-return]

@@ -100,9 +100,11 @@ def foreign_replies(messages: Sequence[Message], start: int, node: int | None) -
         node: the node whose path was matched, or None.
     """
     return tuple(
-        _difference(Divergence.FOREIGN_REPLY, node, start + offset, "", message.text)
-        for offset, message in enumerate(messages)
-        if message.role == "assistant"
+        [
+            _difference(Divergence.FOREIGN_REPLY, node, start + offset, "", message.text)
+            for offset, message in enumerate(messages)
+            if message.role == "assistant"
+        ]
     )
 
 
