@@ -5,7 +5,7 @@
 Four processes: this one makes the load, one stands in for an engine (canned `/generate` replies after a set time), one
 runs the gateway with the real `RouterClient`, one a bare pass-through proxy on the same HTTP stack (uvicorn and
 Starlette in, aiohttp out). Measurements alternate between the two sides in short rounds, so that other load on the
-machine falls on both.
+machine falls on both. Sessions are opened a few at a time and sealed when their last turn is over, as episodes do.
 
 1. Open loop: 50 calls a second over 32 sessions, engine latency 200 ms; against the same calls straight to the engine.
 2. Saturated: 64 callers, engine latency 0; against the proxy. CPU time per call is printed beside the rate, because it
@@ -19,6 +19,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from agar.types import Message, Sampling, ToolCall, ToolSpec
 TURNS = 6
 SESSIONS = 32
 CALLERS = 64
+BLOCK = 64
 RATE_PER_S = 50.0
 LATENCY_S = 0.2
 TIMEOUT_S = 30.0
@@ -216,16 +218,14 @@ async def serve_gateway(model: Path, engine: int) -> None:
         Gateway(engines={"main": client}, families={"main": family_for(model)}) as gateway,
     ):
 
-        def open_sessions(line: str) -> list[str]:
-            for session in sessions.values():
-                session.seal()
-            sessions.clear()
-            for _ in range(int(line)):
-                session = gateway.open(policy="main", sampling=Sampling(max_tokens=64))
-                sessions[session.id] = session
-            return list(sessions)
+        def seal_and_open(line: str) -> list[str]:
+            for key in json.loads(line):
+                sessions.pop(key).seal()
+            fresh = [gateway.open(policy="main", sampling=Sampling(max_tokens=64)) for _ in range(BLOCK)]
+            sessions.update({session.id: session for session in fresh})
+            return [session.id for session in fresh]
 
-        await obey(int(gateway.base_url.split(":")[2].split("/")[0]), open_sessions)
+        await obey(int(gateway.base_url.split(":")[2].split("/")[0]), seal_and_open)
 
 
 async def serve_proxy(engine: int) -> None:
@@ -240,8 +240,10 @@ async def serve_proxy(engine: int) -> None:
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
 
         async def forward(request: Request) -> Response:
-            async with client.post(f"http://127.0.0.1:{engine}/generate", data=await request.body()) as reply:
-                return Response(await reply.read(), media_type="application/json")
+            headers = {"content-type": request.headers["content-type"]}
+            body = await request.body()
+            async with client.post(f"http://127.0.0.1:{engine}/generate", data=body, headers=headers) as reply:
+                return Response(await reply.read(), status_code=reply.status, media_type=reply.content_type)
 
         app = Starlette(routes=[Route("/generate", forward, methods=["POST"])])
         listener = Listener(app, host="127.0.0.1", port=0, shutdown_timeout_s=1.0)
@@ -303,12 +305,21 @@ class Process:
 class Episodes:
     """Requests of sessions that each play `TURNS` turns; idle sessions wait in a queue."""
 
-    def __init__(self, keys: Sequence[str], bodies: Sequence[bytes]) -> None:
-        self._keys, self._bodies = iter(keys), bodies
-        self._idle: list[tuple[str, int]] = []
+    def __init__(self, gateway: Process, bodies: Sequence[bytes]) -> None:
+        self._gateway, self._bodies = gateway, bodies
+        self._idle: deque[tuple[str, int]] = deque()
+        self._fresh: deque[str] = deque()
+        self._ended: list[str] = []
+        self._refill = asyncio.Lock()
 
-    def take(self) -> tuple[str, int]:
-        return self._idle.pop(0) if self._idle else (next(self._keys), 0)
+    async def take(self) -> tuple[str, int]:
+        if self._idle:
+            return self._idle.popleft()
+        async with self._refill:
+            if not self._fresh:
+                ended, self._ended = self._ended, []
+                self._fresh.extend((await self._gateway.ask(json.dumps(ended)))[0])
+            return self._fresh.popleft(), 0
 
     def request(self, place: tuple[str, int]) -> bytes:
         key, turn = place
@@ -318,6 +329,8 @@ class Episodes:
         key, turn = place
         if turn + 1 < TURNS:
             self._idle.append((key, turn + 1))
+        else:
+            self._ended.append(key)
 
 
 class Plain:
@@ -326,7 +339,7 @@ class Plain:
     def __init__(self, bodies: Sequence[bytes]) -> None:
         self._bodies, self._count = [request("/generate", body) for body in bodies], 0
 
-    def take(self) -> int:
+    async def take(self) -> int:
         self._count += 1
         return self._count % TURNS
 
@@ -349,7 +362,7 @@ async def open_loop(port: int, work: Any, seconds: float) -> list[float]:
 
     async def one() -> None:
         wire = idle.pop(0) if idle else await more()  # a stalled machine must not slow the arrivals down
-        place = work.take()
+        place = await work.take()
         data = work.request(place)
         began = time.perf_counter()
         await wire.post(data)
@@ -376,7 +389,7 @@ async def saturate(port: int, work: Any, seconds: float) -> float:
     async def caller(wire: Wire) -> None:
         nonlocal count
         while time.perf_counter() - started < seconds:
-            place = work.take()
+            place = await work.take()
             await wire.post(work.request(place))
             work.give(place)
             count += 1
@@ -397,9 +410,8 @@ async def added_latency(model: Path, seconds: float, rounds: int) -> dict[str, f
     through: list[float] = []
     try:
         for _ in range(rounds):
-            keys, _ = await gateway.ask(str(round(seconds * RATE_PER_S) + SESSIONS))
             direct += await open_loop(engine.port, Plain(generate_bodies(model)), seconds)
-            through += await open_loop(gateway.port, Episodes(keys, chat_bodies()), seconds)
+            through += await open_loop(gateway.port, Episodes(gateway, chat_bodies()), seconds)
     finally:
         await gateway.stop()
         await engine.stop()
@@ -431,9 +443,8 @@ async def saturation(model: Path, seconds: float, rounds: int) -> dict[str, floa
 
     try:
         for _ in range(rounds):
-            keys, _ = await gateway.ask(str(round(seconds * 4000 / TURNS) + CALLERS))
             await measure("proxy", proxy, Plain(generate_bodies(model)))
-            await measure("gateway", gateway, Episodes(keys, chat_bodies()))
+            await measure("gateway", gateway, Episodes(gateway, chat_bodies()))
     finally:
         for server in (proxy, gateway, engine):
             await server.stop()
