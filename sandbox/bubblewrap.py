@@ -123,7 +123,7 @@ class BubblewrapSandbox:
                 {"disk_bytes": self.spec.disk_mib << 20, "files": self.spec.files, "cgroups": self._plan.cgroups}
             )
             try:
-                await readable(link, CLOSE_TIMEOUT_S)
+                await _made(link)
                 message, fds = receive(link)
                 answer: dict[str, Any] = json.loads(message) if message else {"error": "its keeper died"}
                 if "error" in answer:
@@ -168,6 +168,16 @@ class BubblewrapSandbox:
                 socket.send_fds(self._link, [json.dumps({"timeout_s": job.timeout_s}).encode()], [body, stdin, *fds])
             except OSError as error:
                 raise SandboxError(f"the sandbox's keeper is gone ({error}): make a new sandbox") from error
+
+
+async def _made(link: socket.socket) -> None:
+    """Wait until the keeper has made a workspace, or says why not."""
+    try:
+        await readable(link, CLOSE_TIMEOUT_S)
+    except TimeoutError as error:
+        raise SandboxError(
+            f"no sandbox was made within {CLOSE_TIMEOUT_S:g} s: is the machine overloaded? Open fewer at a time"
+        ) from error
 
 
 async def _follow(reply: socket.socket, out: Stream, err: Stream, timeout_s: float) -> dict[str, Any]:

@@ -39,8 +39,8 @@ _SIZES = {"train": 65_536, "heldout": 4_096}
 class Hunt(ToolEnv):
     """A treasure hunt through files; reward 1 if the final text is exactly the amount of gold."""
 
-    tool_timeout_s = 20.0
-    command_timeout_s = 5.0
+    tool_timeout_s = 60.0
+    command_timeout_s = 20.0
     """How long one command may run; then it is killed and the agent is told."""
     output_chars = 120
     """The longest tool answer; the rest is cut, so that one `cat *` cannot fill a small context."""

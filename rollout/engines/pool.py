@@ -35,7 +35,7 @@ class EnginePool:
     Args:
         config: settings.
         model_dir: Hugging Face directory of the first weights; may be None for attached engines.
-        run_dir: where logs go; a temporary directory where None.
+        run_dir: where logs go; a temporary directory, which goes with the pool, where None.
         version: policy version of the first weights.
 
     Attributes:
@@ -47,7 +47,8 @@ class EnginePool:
         self, config: EnginesConfig, model_dir: Path | None = None, *, run_dir: Path | None = None, version: int = 0
     ) -> None:
         self.config, self.model_dir = config, model_dir
-        self.run_dir = run_dir or Path(tempfile.mkdtemp(prefix="agar-engines-"))
+        self._temporary = tempfile.TemporaryDirectory(prefix="agar-engines-") if run_dir is None else None
+        self.run_dir = Path(self._temporary.name) if self._temporary is not None else Path(run_dir or "")
         self.gate = Gate(version)
         self.counts: Counter[str] = Counter()
         self.start_s: dict[str, float] = {}
@@ -139,6 +140,8 @@ class EnginePool:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+        if self._temporary is not None:
+            self._temporary.cleanup()
         for result in results:
             if isinstance(result, BaseException):
                 raise result

@@ -12,6 +12,7 @@ from agar.errors import ConfigError
 from agar.ledger.config import AuditMode, RecordPolicy
 from agar.rollout.config import EvaluationConfig, RolloutConfig, TasksConfig
 from agar.rollout.engines.config import EnginesConfig
+from agar.rollout.gateway.config import GatewayConfig
 from agar.rollout.sources.config import DemonstrationsConfig
 from agar.trainer.config import TrainerConfig
 
@@ -55,6 +56,8 @@ class Recipe(BaseConfig):
     """The policies that are trained, by name; a single-agent run has one, `main`."""
     engines: EnginesConfig = EnginesConfig()
     """The inference engines of each policy."""
+    gateway: GatewayConfig = GatewayConfig()
+    """Where agents call; its context length is the models' own unless set."""
     agent: AgentConfig = AgentConfig()
     """Who plays."""
     rollout: RolloutConfig = RolloutConfig()

@@ -1,5 +1,6 @@
 """Everything that plays episodes: engines, gateway, agent, and the environments that they meet."""
 
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -72,6 +73,16 @@ def first_tasks(config: EvaluationConfig) -> list[TaskRow]:
     return [tasks[index] for index in range(min(config.tasks, len(tasks)))]
 
 
+def context_tokens(recipe: Recipe) -> int | None:
+    """The longest prompt and reply: as set, or else the shortest context among the models; None where none says."""
+    if recipe.gateway.context_tokens is not None:
+        return recipe.gateway.context_tokens
+    configs = [json.loads((policy.model / "config.json").read_text()) for policy in recipe.policies.values()]
+    return min(
+        (config["max_position_embeddings"] for config in configs if "max_position_embeddings" in config), default=None
+    )
+
+
 @asynccontextmanager
 async def playing(recipe: Recipe, *, logs: Path) -> AsyncIterator[Players]:
     """Start the engines of every policy, the gateway, and the agent; stop them all at the end.
@@ -91,6 +102,7 @@ async def playing(recipe: Recipe, *, logs: Path) -> AsyncIterator[Players]:
                 engines={name: pool.client() for name, pool in pools.items()},
                 families={name: family_for(policy.model) for name, policy in recipe.policies.items()},
                 record=recipe.ledger.record,
+                config=recipe.gateway.model_copy(update={"context_tokens": context_tokens(recipe)}),
             )
         )
         agent = await stack.enter_async_context(build_agent(recipe.agent))
