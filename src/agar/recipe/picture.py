@@ -48,7 +48,8 @@ def draw(metrics: Path, picture: Path, *, title: str) -> None:
     figure.suptitle(title)
     _curve(left, [row for row in rows if REWARD in row])
     _bars(right, rows)
-    right.margins(y=0.12)  # room for the numbers above the bars
+    low, high = right.get_ylim()
+    right.set_ylim(low, high + 0.08 * (high - low))  # room for the numbers above the bars
     figure.savefig(picture)
 
 
