@@ -60,7 +60,10 @@ def warm_up(directory: Path, *, seed: int) -> Path | None:
     warmed = _stage("sft", SFT, [f"--policies.main.model={start}", *_shared(directory, seed)])
     if warmed.stopped or warmed.checkpoint is None:
         return None
-    return warmed.checkpoint.path / "main" / "hf"
+    warm = warmed.checkpoint.path / "main" / "hf"
+    _name(directory / "start", start)
+    _name(directory / "warm", warm)
+    return warm
 
 
 def reinforce(directory: Path, warm: Path, *, seed: int, overrides: Sequence[str] = ()) -> Learnt | None:
@@ -91,6 +94,13 @@ def reinforce(directory: Path, warm: Path, *, seed: int, overrides: Sequence[str
         folder=trained.folder.path,
         policy=trained.checkpoint.path / "main" / "hf",
     )
+
+
+def _name(link: Path, folder: Path) -> None:
+    """Let the recipes find a policy by the name that they give it."""
+    fresh = link.with_name(f".{link.name}.{os.getpid()}")
+    fresh.symlink_to(folder.resolve(), target_is_directory=True)
+    os.replace(fresh, link)
 
 
 def _shared(directory: Path, seed: int) -> list[str]:

@@ -73,11 +73,11 @@ def warm(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory, warm) -> RunOnDisk:
-    """Three on-policy steps over two engines behind the router."""
+    """Four on-policy steps over two engines behind the router."""
     root = tmp_path_factory.mktemp("trained")
     values = {
         "run.dir": root,
-        "run.steps": 3,
+        "run.steps": 4,
         "run.checkpoint_every_steps": 1,
         "policies.main.model": warm,
         "engines.count": 2,
@@ -87,3 +87,17 @@ def trained(tmp_path_factory, warm) -> RunOnDisk:
     }
     done = agar("train", str(EXAMPLE / "train.toml"), *settings(values), cwd=root)
     return RunOnDisk(only_run(root, "train"), done.stdout)
+
+
+@pytest.fixture(scope="session")
+def greedy(tmp_path_factory, trained) -> RunOnDisk:
+    """What the engine says at temperature 0 with the trained policy."""
+    root = tmp_path_factory.mktemp("greedy")
+    values = {
+        "run.dir": root,
+        "policies.main.model": trained.checkpoint() / "main" / "hf",
+        "evaluate.0.tasks": 6,
+        "evaluate.0.sampling.temperature": 0.0,
+    }
+    done = agar("eval", str(EXAMPLE / "train.toml"), *settings(values), cwd=root)
+    return RunOnDisk(only_run(root, "eval-train"), done.stdout)

@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.sglang, pytest.mark.megatron, pytest.mark.ray, pytest.
 def test_the_run_folder_holds_what_a_run_leaves_behind(trained):
     for name in ("recipe.json", "metrics.jsonl", "reward.png", "logs", "traces/step-000001.jsonl"):
         assert (trained.folder / name).exists(), name
-    assert json.loads((trained.folder / "recipe.json").read_text())["run"]["steps"] == 3
-    assert [row["step"] for row in trained.steps()] == [1, 2, 3]
+    assert json.loads((trained.folder / "recipe.json").read_text())["run"]["steps"] == 4
+    assert [row["step"] for row in trained.steps()] == [1, 2, 3, 4]
     assert "reward" in trained.printed.splitlines()[-2]
 
 
@@ -28,18 +28,18 @@ def test_the_first_step_is_on_policy(trained):
 
 
 def test_engine_and_trainer_agree_on_every_fresh_token_after_each_publish(trained):
-    assert [row["trainer/engine_gap_max"] < 1e-3 for row in trained.steps()] == [True] * 3
+    assert [row["trainer/engine_gap_max"] < 1e-3 for row in trained.steps()] == [True] * 4
 
 
 def test_every_token_carries_the_version_that_sampled_it(trained):
-    for step in (1, 2, 3):
+    for step in (1, 2, 3, 4):
         traces = list(load_traces(trained.folder / "traces" / f"step-{step:06d}.jsonl"))
         versions = {int(v) for trace in traces for node in trace.nodes for v in node.sampled.policy_versions}
         assert versions == {step - 1}
 
 
 def test_saved_traces_pass_the_audit_again(trained):
-    for step in (1, 2, 3):
+    for step in (1, 2, 3, 4):
         traces = list(load_traces(trained.folder / "traces" / f"step-{step:06d}.jsonl"))
         samples = [sample for trace in traces for sample in emit(trace)]
         report = audit(traces, samples)
@@ -72,7 +72,7 @@ def test_what_the_engine_said_is_what_transformers_says_of_the_checkpoint(traine
     checkpoints = sorted((trained.folder / "checkpoints").glob("step-*"))
     model = AutoModelForCausalLM.from_pretrained(checkpoints[-2] / "main" / "hf", dtype=torch.float32).eval()
     worst = 0.0
-    for trace in list(load_traces(trained.folder / "traces" / "step-000003.jsonl"))[:8]:
+    for trace in list(load_traces(trained.folder / "traces" / "step-000004.jsonl"))[:8]:
         for sample in emit(trace):
             ids = torch.tensor(sample.token_ids.astype(np.int64))[None]
             with torch.no_grad():
@@ -80,3 +80,29 @@ def test_what_the_engine_said_is_what_transformers_says_of_the_checkpoint(traine
             mask = sample.loss_mask[1:]
             worst = max(worst, float(np.abs(logprobs[mask] - sample.logprobs[1:][mask]).max(initial=0.0)))
     assert 0 < worst < 1e-3
+
+
+def test_greedy_text_of_the_engine_is_that_of_transformers(trained, greedy):
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = trained.checkpoint() / "main" / "hf"
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    (file,) = (greedy.folder / "traces").glob("eval-*.jsonl")
+    compared = 0
+    for trace in load_traces(file):
+        for node in trace.nodes:
+            prompt = torch.tensor(trace.prompt(node.id).astype(np.int64))[None]
+            with torch.no_grad():
+                said = model.generate(
+                    prompt,
+                    attention_mask=torch.ones_like(prompt),
+                    do_sample=False,
+                    max_new_tokens=len(node.sampled),
+                    eos_token_id=tokenizer.convert_tokens_to_ids("<|im_end|>"),
+                    pad_token_id=tokenizer.pad_token_id,
+                )[0, prompt.shape[1] :]
+            assert tokenizer.decode(said) == tokenizer.decode(node.sampled.token_ids.tolist())
+            compared += 1
+    assert compared >= 6

@@ -48,6 +48,8 @@ def test_the_stages_hand_the_policy_on(monkeypatch: pytest.MonkeyPatch, tmp_path
     stages = use(monkeypatch, Stages(tmp_path))
     warm = run.warm_up(tmp_path, seed=3)
     assert warm == tmp_path / "sft" / "main" / "hf"
+    assert (tmp_path / "warm").resolve() == warm.resolve()
+    assert (tmp_path / "start").resolve() == (tmp_path / "start-3").resolve()
     outcome = run.reinforce(tmp_path, warm, seed=3, overrides=["--run.steps=2"])
     assert outcome is not None
     (sft, sft_recipe, sft_words), (train, train_recipe, train_words) = stages.asked
