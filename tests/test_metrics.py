@@ -93,6 +93,16 @@ def test_without_a_terminal_each_step_is_a_line() -> None:
     assert lines[2].startswith("evaluate: ")
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_brackets_are_shown_as_they_are(terminal: bool) -> None:
+    out = io.StringIO()
+    with ConsoleSink(2, console=Console(file=out, width=100, force_terminal=terminal)) as sink:
+        sink.note("no file [/INST] in [retry]")
+        with sink.activity("evaluate [/x]"):
+            pass
+    assert "no file [/INST] in [retry]" in out.getvalue()
+
+
 class Broken:
     def __init__(self) -> None:
         self.closed = False

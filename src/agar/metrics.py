@@ -145,7 +145,7 @@ class ConsoleSink(_Closing):
         self._columns, self._limit = columns, rows
         self._rows: list[tuple[int, dict[str, float]]] = []
         self._progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+            TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
         )
         self._task = self._progress.add_task("training", total=steps, completed=start)
         self._live = Live(self._picture(), console=self.console, refresh_per_second=4, auto_refresh=True)
@@ -166,11 +166,11 @@ class ConsoleSink(_Closing):
             self._live.update(self._picture())
         else:
             shown = [f"{self._columns[key]} {number(metrics[key])}" for key in self._columns if key in metrics]
-            self.console.print(f"step {step}  {'  '.join(shown)}", highlight=False)
+            self.note(f"step {step}  {'  '.join(shown)}")
 
     def note(self, text: str) -> None:
-        """Print a line that stays, above the table."""
-        self.console.print(text, highlight=False)
+        """Print a line that stays, above the table; brackets in it are text, for it may quote what a model wrote."""
+        self.console.print(text, highlight=False, markup=False)
 
     @contextmanager
     def activity(self, text: str, total: int | None = None) -> Iterator["Activity"]:
@@ -182,7 +182,7 @@ class ConsoleSink(_Closing):
         finally:
             self._progress.remove_task(task)
             if not self._shown:
-                self.console.print(f"{text}: {time.monotonic() - began:.1f} s", highlight=False)
+                self.note(f"{text}: {time.monotonic() - began:.1f} s")
 
     def close(self) -> None:
         """Leave the last picture on the screen."""
