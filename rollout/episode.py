@@ -117,22 +117,25 @@ class EpisodeRunner:
         started = time.time()
         watched: Watched | None = None
         env: AsyncRunner | None = None
+        clock: asyncio.Timeout | None = None
         try:
             try:
                 env = as_async(self._make_env(attempt.env, attempt.env_kwargs))
             except Exception as error:
                 raise blame(error, "constructor") from error
             watched = Watched(env, lambda: session.last_node)
-            async with asyncio.timeout(self._config.episode_timeout_s):
+            async with asyncio.timeout(self._config.episode_timeout_s) as clock:
                 await self._agent.play(watched, attempt.task, session)
             outcome, reason = watched.ended or Outcome.AGENT_ERROR, watched.reason
-        except TimeoutError:
-            outcome, reason = Outcome.TRUNCATED, f"wall clock of {self._config.episode_timeout_s:g} s"
         except (asyncio.CancelledError, *_HOPELESS):
             session.seal()
             raise
         except Exception as error:
-            outcome, reason = classify(error)
+            # A `TimeoutError` alone says little: an engine's passed deadline is one too, and no fault of the agent's.
+            if isinstance(error, TimeoutError) and clock is not None and clock.expired():
+                outcome, reason = Outcome.TRUNCATED, f"wall clock of {self._config.episode_timeout_s:g} s"
+            else:
+                outcome, reason = classify(error)
         finally:
             if env is not None:
                 await self._close(env)

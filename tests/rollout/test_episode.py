@@ -10,7 +10,7 @@ import pytest
 
 import agar
 from agar.agents.chat import ChatAgent
-from agar.errors import EngineError, SandboxError, UnsupportedPlatformError
+from agar.errors import DeadlineError, EngineError, SandboxError, UnsupportedPlatformError
 from agar.ledger.emission import emit
 from agar.ledger.families import family_for
 from agar.ledger.toy import ToyEngine, write_toy_model
@@ -58,6 +58,11 @@ class Endless(Echo):
 class DeadEngine:
     async def generate(self, ids: Any, sampling: Sampling, *, routing_key: str) -> Any:
         raise EngineError("nobody is there")
+
+
+class LateEngine:
+    async def generate(self, ids: Any, sampling: Sampling, *, routing_key: str) -> Any:
+        raise DeadlineError("no reply within 600 s")
 
 
 class Quitter:
@@ -141,6 +146,14 @@ async def test_a_dead_engine_is_infrastructure_not_a_reward_of_zero(model, trans
         trace = await play(Echo, agent=agent)
     assert trace.outcome is Outcome.INFRA_ERROR
     assert "nobody is there" in trace.reason
+
+
+@pytest.mark.parametrize("transport", ["direct", "http"])
+async def test_a_late_engine_is_infrastructure_not_the_episode_s_wall_clock(model, transport):
+    async with gateway_with(model, LateEngine()) as play, ChatAgent(transport=transport, max_retries=0) as agent:
+        trace = await play(Echo, agent=agent)
+    assert trace.outcome is Outcome.INFRA_ERROR
+    assert "no reply within 600 s" in trace.reason
 
 
 async def test_a_machine_without_sandboxes_stops_the_run_instead_of_failing_every_episode(model):
