@@ -101,9 +101,10 @@ class RouterClient:
             EngineAborted: engines kept giving the call up although no publish was on.
             DeadlineError: no reply within `call_timeout_s`, or the gate stayed closed beyond its deadline.
         """
-        self._check(ids, sampling)
+        prompt = np.ascontiguousarray(ids)
+        self._check(prompt, sampling)
         self.counts["calls"] += 1
-        call = _Call(np.asarray(ids), sampling)
+        call = _Call(prompt, sampling)
         spent_s, failures, waits = 0.0, 0, 0
         while True:
             reason = ""
@@ -147,10 +148,9 @@ class RouterClient:
             spent_s += pause_s
 
     def _check(self, ids: Ids, sampling: Sampling) -> None:
-        array = np.asarray(ids)
-        if array.ndim != 1 or not len(array):
-            raise EngineError(f"a prompt must be a non-empty row of token ids, got shape {array.shape}")
-        low, high = int(array.min()), int(array.max())
+        if ids.ndim != 1 or not len(ids):
+            raise EngineError(f"a prompt must be a non-empty row of token ids, got shape {ids.shape}")
+        low, high = int(ids.min()), int(ids.max())
         if low < 0 or (self.vocab_size is not None and high >= self.vocab_size):
             raise EngineError(
                 f"a prompt holds token ids {low}..{high}, expected 0..{(self.vocab_size or 0) - 1}: "
@@ -226,7 +226,7 @@ class _Call:
         }
         if s.seed is not None:
             params["sampling_seed"] = s.seed
-        ids = np.concatenate([self.prompt, *(piece.token_ids for piece in self.pieces)])
+        ids = np.concatenate([self.prompt, *(p.token_ids for p in self.pieces)]) if self.pieces else self.prompt
         body = {"input_ids": ids, "sampling_params": params, "return_logprob": True, "stream": False}
         return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
 

@@ -9,7 +9,7 @@ reasoning in earlier turns, so that a conversation's prompt only ever grows.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,14 +94,14 @@ class ChatML:
 
     def render(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Ids:
         """The whole prompt; see `Family.render`."""
-        return self._encode([*_conversation(messages, tools), *_GENERATE])[0]
+        return self._encode([*_conversation(messages, tools), *_GENERATE])
 
     def bridge(self, previous_ids: Ids, finish: Finish, new_messages: Sequence[Message]) -> Ids | None:
         """Closer, new messages, generation prompt; see `Family.bridge`."""
         del finish  # the ids themselves say whether the turn was closed
         closed = len(previous_ids) > 0 and int(previous_ids[-1]) == self._end
         closer: list[_Piece] = [] if closed else [(END, True, False)]
-        return self._encode([*closer, ("\n", False, False), *_turns(new_messages), *_GENERATE])[0]
+        return self._encode([*closer, ("\n", False, False), *_turns(new_messages), *_GENERATE])
 
     def parse(self, ids: Ids) -> Turn:
         """Read a reply from its ids; see `Family.parse`."""
@@ -109,36 +109,36 @@ class ChatML:
 
     def transcript(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> tuple[Ids, Bools]:
         """Ids and assistant mask of a finished conversation; see `Family.transcript`."""
-        return self._encode(_conversation(messages, tools))
+        runs = list(self._runs(_conversation(messages, tools)))
+        mask = [sampled for ids, sampled in runs for _ in ids]
+        return _joined(runs), np.array(mask, dtype=np.bool_)
 
-    def _encode(self, pieces: Sequence[_Piece]) -> tuple[Ids, Bools]:
-        """Encode runs of plain text between control tokens as wholes, as a tokenizer does with the rendered text."""
-        ids: list[int] = []
-        mask: list[bool] = []
+    def _encode(self, pieces: Iterable[_Piece]) -> Ids:
+        return _joined(self._runs(pieces))
+
+    def _runs(self, pieces: Iterable[_Piece]) -> Iterator[tuple[Sequence[int], bool]]:
+        """Ids in order, and whether an assistant would have sampled them.
+
+        Plain text between control tokens is encoded as a whole, as a tokenizer does with the rendered text.
+        """
         run: list[str] = []
         run_sampled = False
-
-        def flush() -> None:
-            if run:
-                encoded = self.tokenizer.ids_of("".join(run))
-                ids.extend(encoded)
-                mask.extend([run_sampled] * len(encoded))
-                run.clear()
-
         for text, structural, sampled in pieces:
-            if sampled != run_sampled:
-                flush()
-                run_sampled = sampled
             token = self.tokenizer.added.get(text) if structural else None
-            if token is None:
-                if text:
-                    run.append(text)
-            else:
-                flush()
-                ids.append(token)
-                mask.append(sampled)
-        flush()
-        return np.array(ids, dtype=np.int32), np.array(mask, dtype=np.bool_)
+            if run and (token is not None or sampled != run_sampled):
+                yield self.tokenizer.ids_of("".join(run)), run_sampled
+                run.clear()
+            run_sampled = sampled
+            if token is not None:
+                yield (token,), sampled
+            elif text:
+                run.append(text)
+        if run:
+            yield self.tokenizer.ids_of("".join(run)), run_sampled
+
+
+def _joined(runs: Iterable[tuple[Sequence[int], bool]]) -> Ids:
+    return np.array([token for ids, _ in runs for token in ids], dtype=np.int32)
 
 
 _GENERATE: tuple[_Piece, ...] = ((START, True, False), ("assistant\n", False, False))
