@@ -51,3 +51,24 @@ def test_rewind_sets_later_traces_aside(tmp_path):
 def test_opening_something_else_says_what_was_expected(tmp_path):
     with pytest.raises(ConfigError, match=r"no recipe\.json"):
         RunFolder.open(tmp_path)
+
+
+def test_rewind_sets_evaluations_aside_that_a_resume_repeats(tmp_path):
+    folder = RunFolder.create(tmp_path, "a")
+    (folder.path / "traces").mkdir()
+    names = [f"eval-{step:06d}-Hunt-v0.jsonl" for step in (0, 3, 4)]
+    for name in names:
+        (folder.path / "traces" / name).write_text("x\n")
+    checkpoint(folder, 3)
+    folder.rewind()
+    assert [path.name for path in (folder.path / "traces").iterdir()] == names[:1]
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"steps": 3}', "[]"])
+def test_a_damaged_checkpoint_is_named_with_the_way_on(tmp_path, content):
+    folder = RunFolder.create(tmp_path, "a")
+    checkpoint(folder, 2)
+    checkpoint(folder, 3)
+    (folder.path / "checkpoints" / "step-000003" / "progress.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"step-000003 is damaged.*go on from the one before"):
+        folder.rewind()

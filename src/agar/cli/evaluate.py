@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
 
     recipe = resolved.config
     folder = RunFolder.create(recipe.run.dir, f"eval-{recipe.run.name}")
-    folder.recipe.write_text(resolved.json())
+    folder.save_recipe(resolved.json())
     with View(folder, steps=0) as view:
         run_interruptibly(lambda: play_evaluations(recipe, folder, view))
     print(f"episodes and numbers: {folder.path}")

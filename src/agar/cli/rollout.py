@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
 
     recipe = resolved.config
     folder = RunFolder.create(recipe.run.dir, f"rollout-{recipe.run.name}")
-    folder.recipe.write_text(resolved.json())
+    folder.save_recipe(resolved.json())
     with View(folder, steps=0) as view:
         traces = run_interruptibly(lambda: play_rollouts(recipe, folder, view, groups=options.groups))
     print(f"{len(traces)} episodes: {folder.path / 'traces' / 'rollouts.jsonl'}")

@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     for line in resolved.lines(changed_only=True):
         print(f"  {line}")
     result = train(resolved.config, folder, checkpoint, training=options.command == "train")
-    conclude(result)
+    conclude(result, options.command)
     return 0
 
 
@@ -48,7 +48,7 @@ def prepare(options: argparse.Namespace) -> "tuple[Resolved[Recipe], RunFolder, 
         resolved = read_recipe(options)
         resolved.config.check(options.command)
         folder = RunFolder.create(resolved.config.run.dir, resolved.config.run.name)
-        folder.recipe.write_text(resolved.json())
+        folder.save_recipe(resolved.json())
         return resolved, folder, None
     path, overrides = take_recipe(options)
     if path is not None:
@@ -56,7 +56,10 @@ def prepare(options: argparse.Namespace) -> "tuple[Resolved[Recipe], RunFolder, 
     folder = RunFolder.open(options.resume)
     resolved = resolve(Recipe, files=[folder.recipe], overrides=overrides)
     resolved.config.check(options.command)
-    return resolved, folder, folder.rewind()
+    checkpoint = folder.rewind()
+    if overrides:
+        folder.save_recipe(resolved.json())
+    return resolved, folder, checkpoint
 
 
 def train(recipe: "Recipe", folder: "RunFolder", checkpoint: "Checkpoint | None", *, training: bool) -> "Result":
@@ -65,14 +68,19 @@ def train(recipe: "Recipe", folder: "RunFolder", checkpoint: "Checkpoint | None"
     from agar.recipe.train import Run
     from agar.recipe.view import View
 
-    resumed_at = checkpoint.progress().step if checkpoint else None
+    resumed_at = checkpoint.progress().step if checkpoint else -1  # without a checkpoint no step counts
     with View(folder, steps=recipe.run.steps, resume_after=resumed_at) as view:
         work = Run(recipe, folder, view, resume=checkpoint)
         return run_interruptibly(work.reinforce if training else work.imitate, stoppable=work)
 
 
-def conclude(result: "Result") -> None:
-    """Draw the picture and print two lines: what was learnt, what to run next."""
+def conclude(result: "Result", command: str) -> None:
+    """Draw the picture and print two lines: what was learnt, what to run next.
+
+    Args:
+        result: what the run came to.
+        command: `train` or `sft`, whichever ran: the other one does not resume it.
+    """
     from agar.errors import MissingExtraError
     from agar.recipe.picture import draw
 
@@ -83,7 +91,7 @@ def conclude(result: "Result") -> None:
         print(f"no picture: {error}", file=sys.stderr)
     print(learnt(result))
     if result.stopped:
-        print(f"go on with: agar train --resume {folder.path}")
+        print(f"go on with: agar {command} --resume {folder.path}")
     elif result.checkpoint is not None:
         print(f"the policy is in {result.checkpoint.path}; the episodes are in {folder.path / 'traces'}")
 

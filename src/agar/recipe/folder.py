@@ -24,8 +24,18 @@ class Checkpoint:
     path: Path
 
     def progress(self) -> Progress:
-        """Steps done and the versions served."""
-        return Progress(**json.loads((self.path / "progress.json").read_text()))
+        """Steps done and the versions served.
+
+        Raises:
+            ConfigError: the checkpoint is damaged.
+        """
+        try:
+            return Progress(**json.loads((self.path / "progress.json").read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            raise ConfigError(
+                f"the checkpoint {self.path} is damaged (progress.json: {error}): move it out of "
+                f"{self.path.parent} to go on from the one before"
+            ) from error
 
     def source(self) -> bytes:
         """The state of the batch source."""
@@ -77,6 +87,12 @@ class RunFolder:
         """The resolved settings."""
         return self.path / "recipe.json"
 
+    def save_recipe(self, text: str) -> None:
+        """Write the resolved settings, so that the folder says what ran and a resume goes on with it."""
+        partial = self.recipe.with_name(f"{self.recipe.name}.partial")
+        partial.write_text(text)
+        os.replace(partial, self.recipe)
+
     @property
     def metrics(self) -> Path:
         """One JSON object a step."""
@@ -106,7 +122,9 @@ class RunFolder:
         return [Checkpoint(path) for path in sorted(found)]
 
     def rewind(self) -> Checkpoint | None:
-        """Go back to the newest checkpoint: traces of later steps are set aside, for those steps will be played again.
+        """Go back to the newest checkpoint: traces of what will be played again are set aside.
+
+        Those are the batches of later steps, and the evaluations from the checkpoint's own step on.
 
         Returns:
             The checkpoint; None where there is none and the run starts over.
@@ -114,8 +132,9 @@ class RunFolder:
         found = self.checkpoints()
         newest = found[-1] if found else None
         step = newest.progress().step if newest else -1
-        for trace in (self.path / "traces").glob("step-*.jsonl"):
-            if int(trace.stem.removeprefix("step-")) > step:
+        for trace in (self.path / "traces").glob("*-*.jsonl"):
+            kind, at = trace.stem.split("-")[:2]
+            if int(at) > step or (kind == "eval" and int(at) == step):
                 aside = self.path / "before-resume"
                 aside.mkdir(exist_ok=True)
                 os.replace(trace, aside / f"{time.time_ns()}-{trace.name}")

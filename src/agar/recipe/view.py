@@ -18,13 +18,13 @@ class View:
     Args:
         folder: the run folder.
         steps: steps of the run.
-        resume_after: the step that a resumed run goes on from; None for a new run.
+        resume_after: the step that a resumed run goes on from, -1 where it starts over; None for a new run.
     """
 
     def __init__(self, folder: RunFolder, *, steps: int, resume_after: int | None = None) -> None:
         self._stack = ExitStack()
         self._jsonl = self._stack.enter_context(JsonlSink(folder.metrics, resume_after=resume_after))
-        self._console = self._stack.enter_context(ConsoleSink(steps, start=resume_after or 0))
+        self._console = self._stack.enter_context(ConsoleSink(steps, start=max(resume_after or 0, 0)))
         self._stack.enter_context(_logging_through(self._console))
 
     def __enter__(self) -> Self:
@@ -64,13 +64,13 @@ class View:
 
 @contextmanager
 def _logging_through(console: ConsoleSink) -> Iterator[None]:
-    """Warnings go above the live table instead of through it."""
+    """What is logged goes above the live table instead of through it; how much that is, the log level says."""
 
     class Above(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            console.note(f"{record.levelname.lower()}: {record.getMessage()}")
+            console.note(f"{record.levelname.lower()}: {self.format(record)}")
 
-    handler = Above(level=logging.WARNING)
+    handler = Above()
     logger = logging.getLogger("agar")
     logger.addHandler(handler)
     previous, logger.propagate = logger.propagate, False

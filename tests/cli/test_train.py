@@ -1,0 +1,66 @@
+"""`agar train` and `agar sft` around the training: what a resume finds, and what is said at the end."""
+
+import json
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from agar.cli import train
+from agar.loop import Progress
+from agar.recipe.folder import RunFolder
+from agar.recipe.train import Result, Run
+
+
+@pytest.fixture
+def model(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        (folder / name).write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"")
+    return folder
+
+
+@pytest.fixture
+def recipe(tmp_path, model):
+    path = tmp_path / "recipe.toml"
+    path.write_text(
+        f'[run]\ndir = "{tmp_path / "runs"}"\nsteps = 3\n[policies.main]\nmodel = "{model}"\n'
+        '[[tasks]]\nenv = "Guess-v0"\n'
+    )
+    return path
+
+
+def options(*overrides: str, resume: Path | None = None) -> Namespace:
+    return Namespace(command="train", resume=resume, overrides=list(overrides))
+
+
+def test_a_resume_with_other_settings_keeps_them_for_the_next_one(recipe):
+    _, folder, _ = train.prepare(options(str(recipe)))
+    train.prepare(options("--run.steps", "7", resume=folder.path))
+    resolved, _, checkpoint = train.prepare(options(resume=folder.path))
+    assert resolved.config.run.steps == 7
+    assert checkpoint is None
+
+
+def test_a_run_that_starts_over_begins_its_metrics_anew(recipe, monkeypatch):
+    resolved, folder, _ = train.prepare(options(str(recipe)))
+    folder.metrics.write_text('{"step": 1, "time_s": 2.0}\n{"step": 2, "ti')
+
+    async def nothing(self: Run) -> Result:
+        self.view.step(1, {"loop/step_s": 1.0})
+        return Result(folder=self.folder, progress=Progress(step=1))
+
+    monkeypatch.setattr(Run, "reinforce", nothing)
+    train.train(resolved.config, folder, None, training=True)
+    rows = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
+    assert [(row["step"], row["loop/step_s"]) for row in rows] == [(1, 1.0)]
+
+
+@pytest.mark.parametrize("command", ["train", "sft"])
+def test_a_stopped_run_names_the_command_that_goes_on_with_it(tmp_path, capsys, command):
+    folder = RunFolder.create(tmp_path, "a")
+    folder.metrics.write_text("")
+    train.conclude(Result(folder=folder, progress=Progress(step=2), stopped=True), command)
+    assert f"go on with: agar {command} --resume {folder.path}\n" in capsys.readouterr().out
