@@ -47,6 +47,8 @@ class EvaluationConfig(BaseConfig):
 
     env: str = Field(min_length=1)
     """Environment id."""
+    name: str | None = Field(None, pattern=r"^[A-Za-z0-9._-]+$")
+    """What its numbers and traces are called; None takes the environment's id."""
     split: str = "heldout"
     """Which part of the environment's task set."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
@@ -61,6 +63,11 @@ class EvaluationConfig(BaseConfig):
     """How replies are sampled."""
     every_steps: int = Field(0, ge=0)
     """Evaluate each so many training steps; 0: only before and after training."""
+
+    @property
+    def title(self) -> str:
+        """Its name, or else the environment's id."""
+        return self.name or self.env
 
 
 class RolloutConfig(BaseConfig):
@@ -83,7 +90,7 @@ class RolloutConfig(BaseConfig):
     max_turns: int | None = Field(None, ge=1)
     """Model calls in one episode; None leaves it to the environment."""
     max_episode_tokens: int | None = Field(None, ge=1)
-    """Longest context of an episode, in tokens; past it the episode is truncated."""
+    """Tokens sampled in one episode; past it the episode is truncated. The context has `gateway.context_tokens`."""
     attempt_retries: int = Field(2, ge=0)
     """How often an attempt is played again after a failure that is not the agent's."""
     keep_groups: Literal["all", "mixed"] = "all"

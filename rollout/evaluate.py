@@ -29,7 +29,7 @@ class Evaluation:
         reward_mean: over trainable attempts.
         standard_error: of that mean, in reward units.
         excluded: attempts outside the statistics (environment or infrastructure failures).
-        metrics: everything, keyed `eval/<env>/…`.
+        metrics: everything, keyed `eval/<name>/…`.
         traces: the episodes.
     """
 
@@ -92,7 +92,7 @@ def summarise(config: EvaluationConfig, traces: Sequence[Trace]) -> Evaluation:
     counted = [trace for trace in traces if trace.outcome.trainable]
     rewards = np.array([trace.reward.total for trace in counted] or [0.0])
     error = float(rewards.std(ddof=1) / np.sqrt(len(rewards))) if len(rewards) > 1 else 0.0
-    prefix = f"eval/{config.env}"
+    prefix = f"eval/{config.title}"
     by_task: dict[str, list[float]] = {}
     for trace in counted:
         by_task.setdefault(trace.task.key, []).append(trace.reward.total)

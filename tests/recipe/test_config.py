@@ -72,11 +72,32 @@ def test_a_wrong_key_or_value_is_named_with_what_was_expected(tmp_path, model, o
         ("tasks.0.env=Gess-v0", "train", r"tasks\.0\.env.*Guess-v0"),
         ("tasks.0.policy=other", "train", r"tasks\.0\.policy = 'other'.*main"),
         ("run.steps=1", "sft", r"\[demonstrations\]"),
+        ("tasks.0.split=tset", "rollout", r"tasks\.0\.split: .*train, heldout, got 'tset'"),
+        ("evaluate.0.split=test", "eval", r"evaluate\.0\.split: .*'test'"),
+        ("tasks.0.kwargs.nope=3", "train", r"tasks\.0\.kwargs: Guess-v0 cannot be made with \['nope'\]"),
     ],
 )
 def test_what_no_single_field_can_know_is_checked_too(tmp_path, model, override, command, message):
     with pytest.raises(ConfigError, match=message):
         recipe(tmp_path, model, override).check(command)
+
+
+def test_arguments_that_the_constructor_refuses_are_found_before_anything_starts(tmp_path, model):
+    wrong = recipe(tmp_path, model, "tasks.0.env=Hunt-v0", 'tasks.0.kwargs.sandbox={backend="docker"}')
+    with pytest.raises(ConfigError, match=r"tasks\.0\.kwargs = .*docker.*Hunt-v0 cannot be made"):
+        wrong.check("rollout")
+
+
+def test_two_evaluations_of_one_environment_need_names_of_their_own(tmp_path, model):
+    second = '\n[[evaluate]]\nenv = "Guess-v0"\nsplit = "train"\n'
+    file = tmp_path / "two.toml"
+    file.write_text(RECIPE.format(model=model) + second)
+    with pytest.raises(ConfigError, match=r"evaluate\.0 and evaluate\.1 are both called 'Guess-v0'.*evaluate\.1\.name"):
+        resolve(Recipe, files=[file]).config.check("eval")
+    file.write_text(RECIPE.format(model=model) + second + 'name = "guess-train"\n')
+    found = resolve(Recipe, files=[file]).config
+    found.check("eval")
+    assert [evaluation.title for evaluation in found.evaluate] == ["Guess-v0", "guess-train"]
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])

@@ -100,7 +100,7 @@ def learnt(result: "Result") -> str:
     """One sentence on what a run came to."""
     done = f"{result.progress.step} steps"
     changes = [
-        f"{before.config.env} ({before.config.split}): reward {before.reward_mean:.2f} -> {after.reward_mean:.2f} "
+        f"{before.config.title} ({before.config.split}): reward {before.reward_mean:.2f} -> {after.reward_mean:.2f} "
         f"(± {after.standard_error:.2f})"
         for before, after in zip(result.before, result.after, strict=False)
     ]

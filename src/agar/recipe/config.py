@@ -1,14 +1,15 @@
 """The settings of a whole run, and the checks that cross rooms."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from agar.agents.config import AgentConfig
 from agar.config import BaseConfig
-from agar.errors import ConfigError
+from agar.errors import AgarError, ConfigError
 from agar.ledger.config import AuditMode, RecordPolicy
 from agar.rollout.config import EvaluationConfig, RolloutConfig, TasksConfig
 from agar.rollout.engines.config import EnginesConfig
@@ -83,9 +84,10 @@ class Recipe(BaseConfig):
         for name, policy in self.policies.items():
             check_model(policy.model, f"policies.{name}.model")
         for index, stream in enumerate(self.tasks):
-            self._check_stream(f"tasks.{index}", stream.env, stream.policy)
+            self._check_stream(f"tasks.{index}", stream)
         for index, evaluation in enumerate(self.evaluate):
-            self._check_stream(f"evaluate.{index}", evaluation.env, evaluation.policy)
+            self._check_stream(f"evaluate.{index}", evaluation)
+        self._check_names()
         match command:
             case "train":
                 self._check_tasks()
@@ -99,18 +101,23 @@ class Recipe(BaseConfig):
             case "eval" if not self.evaluate:
                 raise ConfigError('the recipe has no [[evaluate]] table: add one with env = "…"')
 
-    def _check_stream(self, place: str, env: str, policy: str) -> None:
-        from agar.envs.registry import spec  # gymnasium is slow to import; a recipe without tasks does without
-
-        if policy not in self.policies:
+    def _check_stream(self, place: str, stream: TasksConfig | EvaluationConfig | DemonstrationsConfig) -> None:
+        if stream.policy not in self.policies:
             raise ConfigError(
-                f"{place}.policy = {policy!r} is not among the policies {sorted(self.policies)}: "
+                f"{place}.policy = {stream.policy!r} is not among the policies {sorted(self.policies)}: "
                 "name one of them, or add its [policies.…] table"
             )
-        try:
-            spec(env)
-        except ConfigError as error:
-            raise ConfigError(f"{place}.env: {error}") from error
+        check_env(place, stream.env, stream.split, stream.kwargs)
+
+    def _check_names(self) -> None:
+        first: dict[str, int] = {}
+        for index, evaluation in enumerate(self.evaluate):
+            before = first.setdefault(evaluation.title, index)
+            if before != index:
+                raise ConfigError(
+                    f"evaluate.{before} and evaluate.{index} are both called {evaluation.title!r}, so their numbers "
+                    f"would be mixed up: set evaluate.{index}.name"
+                )
 
     def _check_tasks(self) -> None:
         if not self.tasks:
@@ -119,7 +126,7 @@ class Recipe(BaseConfig):
     def _check_demonstrations(self) -> None:
         if self.demonstrations is None:
             raise ConfigError("the recipe has no [demonstrations] table, which `agar sft` imitates: add one")
-        self._check_stream("demonstrations", self.demonstrations.env, self.demonstrations.policy)
+        self._check_stream("demonstrations", self.demonstrations)
 
     def _check_loss(self, command: str, wanted: str) -> None:
         for name, policy in self.policies.items():
@@ -135,6 +142,44 @@ class Recipe(BaseConfig):
                     f"rollout.group_size = {self.rollout.group_size}: {policy.algorithm.type} "
                     f"(policies.{name}.algorithm) compares the attempts of a group, so it needs at least 2"
                 )
+
+
+def check_env(place: str, env: str, split: str, kwargs: Mapping[str, Any]) -> None:
+    """Refuse an environment that is unknown, has no task in the split, or cannot be made.
+
+    Args:
+        place: the table that names it, for the message.
+        env: its id.
+        split: the part of its tasks that is wanted.
+        kwargs: arguments of its constructor.
+
+    Raises:
+        ConfigError: says which of them, and why.
+        AgarError: what the constructor raised on purpose: something is missing on this machine.
+    """
+    from agar.envs.registry import make, spec  # gymnasium is slow to import; a recipe without tasks does without
+
+    try:
+        known = spec(env)
+    except ConfigError as error:
+        raise ConfigError(f"{place}.env: {error}") from error
+    try:
+        tasks = known.tasks(split)
+    except ConfigError as error:
+        raise ConfigError(f"{place}.split: {error}") from error
+    if len(tasks) == 0:
+        raise ConfigError(f"{place}.split = {split!r}: {env} has no task in it: name another split")
+    try:
+        made = make(env, **kwargs)
+    except ConfigError as error:
+        raise ConfigError(f"{place}.kwargs: {error}") from error
+    except AgarError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"{place}.kwargs = {dict(kwargs)}: {env} cannot be made with them: {type(error).__name__}: {error}"
+        ) from error
+    made.close()
 
 
 def check_model(path: Path, key: str) -> None:

@@ -24,7 +24,7 @@ async def play_evaluations(recipe: Recipe, folder: RunFolder, view: View) -> lis
     async with _ready(recipe, folder, view) as players:
         results: list[Evaluation] = []
         for config in recipe.evaluate:
-            with view.task(f"evaluate {config.env} ({config.split})") as progress:
+            with view.task(f"evaluate {config.title} ({config.split})") as progress:
                 result = await players.evaluate(config, progress)
             view.evaluation(0, result)
             folder.keep(result.traces, f"eval-{len(results)}")

@@ -211,10 +211,10 @@ class Run:
             self._result.after = results
 
     async def _evaluate(self, players: Players, config: EvaluationConfig) -> Evaluation:
-        with self.view.task(f"evaluate {config.env} ({config.split})") as progress:
+        with self.view.task(f"evaluate {config.title} ({config.split})") as progress:
             result = await players.evaluate(config, progress)
         self.view.evaluation(self._progress.step, result)
         if self.recipe.run.keep_traces:
-            name = f"eval-{self._progress.step:06d}-{config.env.replace('/', '_').replace(':', '_')}"
+            name = f"eval-{self._progress.step:06d}-{config.title.replace('/', '_').replace(':', '_')}"
             self.folder.keep(result.traces, name)
         return result

@@ -57,7 +57,7 @@ class View:
         self._jsonl.write(step, result.metrics)
         excluded = f", {result.excluded} excluded" if result.excluded else ""
         self._console.note(
-            f"step {step}: {result.config.env} ({result.config.split}) reward {result.reward_mean:.3f} "
+            f"step {step}: {result.config.title} ({result.config.split}) reward {result.reward_mean:.3f} "
             f"± {result.standard_error:.3f} over {len(result.traces) - result.excluded} episodes{excluded}"
         )
 
