@@ -196,7 +196,8 @@ class Scheduler:
             if not trace.outcome.trainable:
                 self._counts[f"failed_attempts/{trace.outcome}"] += 1
             if group.done and (reason := self._verdict(group)):
-                self._buffer.drop(group)
+                self._buffer.drop(group)  # first, or `take` could hand out a group that stops the run
+                self._check_replacements(group)
                 self._counts[f"dropped_groups/{reason}"] += 1
                 self._replaced += 1
             self._changed.notify_all()
@@ -226,12 +227,15 @@ class Scheduler:
         """Why a finished group is dropped, or None where it is kept."""
         rewards = {trace.reward.total for trace in group.trainable}
         if not rewards:
-            if self._replaced >= self._config.max_replacements:
-                raise EnvError(
-                    f"{self._replaced} groups were dropped for one batch and the last, {group.id.task}, failed too: "
-                    f"{group.traces[-1].reason}; fix that, or raise rollout.max_replacements"
-                )
             return "no_trainable_attempt"
         if self._config.keep_groups == "mixed" and len(rewards) == 1 and self._replaced < self._config.max_replacements:
             return "equal_rewards"
         return None
+
+    def _check_replacements(self, group: Group) -> None:
+        """Stop the run where the last group that may be dropped for a batch failed too."""
+        if not group.trainable and self._replaced >= self._config.max_replacements:
+            raise EnvError(
+                f"{self._replaced} groups were dropped for one batch and the last, {group.id.task}, failed too: "
+                f"{group.traces[-1].reason}; fix that, or raise rollout.max_replacements"
+            )

@@ -168,6 +168,18 @@ async def test_a_task_that_always_fails_stops_the_run_with_its_reason():
             await scheduler.take()
 
 
+@pytest.mark.parametrize("max_replacements", [0, 3])
+async def test_a_batch_of_nothing_but_failures_is_never_handed_out(max_replacements):
+    async def play(attempt: Attempt) -> Trace:
+        await asyncio.sleep(0.001)
+        return trace_of(attempt, outcome=Outcome.ENV_ERROR)
+
+    scheduler = scheduler_of(play, tasks_per_step=1, attempt_retries=0, max_replacements=max_replacements)
+    async with scheduler.running():
+        with pytest.raises(EnvError, match="scripted"):
+            await scheduler.take()
+
+
 async def test_a_defect_in_playing_surfaces_instead_of_hanging():
     async def play(attempt: Attempt) -> Trace:
         raise ZeroDivisionError("defect")
