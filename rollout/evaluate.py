@@ -1,6 +1,7 @@
 """Plays a fixed set of tasks and says how well it went."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from agar.rollout.attempt import Attempt
 from agar.rollout.config import EvaluationConfig
 from agar.rollout.statistics import pass_at_k, trace_metrics
 from agar.types import GroupId, Sampling, TaskRow
+
+logger = logging.getLogger(__name__)
 
 PlayWith = Callable[[Attempt, Sampling], Awaitable[Trace]]
 Progress = Callable[[int, int], None]
@@ -26,8 +29,8 @@ class Evaluation:
 
     Attributes:
         config: what was evaluated.
-        reward_mean: over trainable attempts.
-        standard_error: of that mean, in reward units.
+        reward_mean: over trainable attempts; NaN where there is none.
+        standard_error: of that mean, in reward units; NaN where there is no mean.
         excluded: attempts outside the statistics (environment or infrastructure failures).
         metrics: everything, keyed `eval/<name>/…`.
         traces: the episodes.
@@ -90,18 +93,27 @@ async def evaluate(
 def summarise(config: EvaluationConfig, traces: Sequence[Trace]) -> Evaluation:
     """Turn finished episodes into an evaluation."""
     counted = [trace for trace in traces if trace.outcome.trainable]
-    rewards = np.array([trace.reward.total for trace in counted] or [0.0])
-    error = float(rewards.std(ddof=1) / np.sqrt(len(rewards))) if len(rewards) > 1 else 0.0
+    if traces and not counted:
+        logger.warning(
+            "no episode of the evaluation %s counts: all %d failed, the last because %s",
+            config.title,
+            len(traces),
+            traces[-1].reason or traces[-1].outcome,
+        )
+    rewards = np.array([trace.reward.total for trace in counted] or [np.nan])
+    error = float(rewards.std(ddof=1) / np.sqrt(len(rewards))) if len(rewards) > 1 else 0.0 * float(rewards[0])
     prefix = f"eval/{config.title}"
     by_task: dict[str, list[float]] = {}
     for trace in counted:
         by_task.setdefault(trace.task.key, []).append(trace.reward.total)
     solved = [(len(r), sum(x >= SUCCESS for x in r)) for r in by_task.values()]
-    metrics = trace_metrics(traces, prefix) | {f"{prefix}/reward_se": error}
-    metrics |= {f"{prefix}/pass@{k}": pass_at_k(solved, k) for k in sorted({1, config.attempts})}
+    metrics = trace_metrics(traces, prefix)
+    if counted:
+        metrics |= {f"{prefix}/reward_se": error}
+        metrics |= {f"{prefix}/pass@{k}": pass_at_k(solved, k) for k in sorted({1, config.attempts})}
     return Evaluation(
         config=config,
-        reward_mean=float(rewards.mean()) if counted else 0.0,
+        reward_mean=float(rewards.mean()),
         standard_error=error,
         excluded=len(traces) - len(counted),
         metrics=metrics,

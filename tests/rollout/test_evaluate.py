@@ -1,0 +1,74 @@
+"""An evaluation plays every task as often as it says, counts what counts, and names what it is."""
+
+import asyncio
+import math
+import statistics
+
+import pytest
+
+from agar.ledger.trace import Trace
+from agar.rollout.attempt import Attempt
+from agar.rollout.config import EvaluationConfig
+from agar.rollout.evaluate import Evaluation, evaluate
+from agar.types import Outcome, Reward, Sampling, TaskRow
+
+TASKS = [TaskRow(key=f"t{n}") for n in range(4)]
+
+
+async def evaluated(config: EvaluationConfig, rewards: dict[tuple[str, int], float], *, concurrency: int = 8):
+    """Play with these rewards by (task, attempt); an attempt without one fails."""
+    running = most = 0
+    seen: list[tuple[int, int]] = []
+
+    async def play(attempt: Attempt, sampling: Sampling) -> Trace:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        reward = rewards.get((attempt.task.key, attempt.index))
+        return Trace(
+            trajectory=attempt.trajectory,
+            group=attempt.group,
+            role="agent",
+            policy=attempt.policy,
+            task=attempt.task,
+            nodes=(),
+            reward=Reward(total=reward or 0.0),
+            outcome=Outcome.INFRA_ERROR if reward is None else Outcome.COMPLETED,
+            reason="the engine is gone" if reward is None else "",
+        )
+
+    result = await evaluate(
+        config, tasks=TASKS, play=play, concurrency=concurrency, progress=lambda *at: seen.append(at)
+    )
+    assert most <= concurrency
+    assert seen == [(n, len(TASKS) * config.attempts) for n in range(1, len(TASKS) * config.attempts + 1)]
+    return result
+
+
+async def test_failed_attempts_are_outside_the_mean_and_counted():
+    rewards = {("t0", 0): 1.0, ("t1", 0): 0.0, ("t3", 0): 1.0}
+    result: Evaluation = await evaluated(EvaluationConfig(env="Any-v0"), rewards, concurrency=2)
+    assert result.reward_mean == pytest.approx(2 / 3)
+    assert result.standard_error == pytest.approx(statistics.stdev([1, 0, 1]) / math.sqrt(3))
+    assert (result.excluded, len(result.traces)) == (1, 4)
+    assert result.metrics["eval/Any-v0/reward_mean"] == pytest.approx(2 / 3)
+    assert result.metrics["eval/Any-v0/outcome/infra_error"] == 0.25
+
+
+async def test_every_task_is_played_as_often_as_asked_for_under_its_name():
+    rewards = {(task.key, index): float(index == 1) for task in TASKS[:2] for index in range(2)}
+    rewards |= {(task.key, index): 0.0 for task in TASKS[2:] for index in range(2)}
+    result = await evaluated(EvaluationConfig(env="Any-v0", name="hard", attempts=2), rewards)
+    assert len({trace.trajectory for trace in result.traces}) == 8
+    assert result.metrics["eval/hard/pass@2"] == 0.5
+    assert result.metrics["eval/hard/pass@1"] == 0.25
+
+
+async def test_an_evaluation_of_which_nothing_counts_claims_no_reward(caplog):
+    result = await evaluated(EvaluationConfig(env="Any-v0"), {})
+    assert math.isnan(result.reward_mean)
+    assert math.isnan(result.standard_error)
+    assert not [name for name in result.metrics if "reward" in name or "pass@" in name]
+    assert "all 4 failed, the last because the engine is gone" in caplog.text
