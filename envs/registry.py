@@ -185,9 +185,9 @@ def _import(module: str, *, wanted_by: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is not None and module.startswith(error.name):
+        if error.name is not None and f"{module}.".startswith(f"{error.name}."):  # not what the module itself lacks
             raise ConfigError(
-                f"{wanted_by!r} names module {module!r}, which cannot be found: check the path"
+                f"{wanted_by!r} names module {module!r}, which cannot be found: run from its folder, or install it"
             ) from error
         raise
 

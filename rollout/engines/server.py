@@ -157,8 +157,8 @@ async def check_installation(config: EnginesConfig) -> None:
     version = done.stdout.strip()
     if done.returncode != 0 or not version:
         raise ConfigError(
-            f"{python} has no SGLang: install requirements/engine.txt into an environment of its own and set "
-            "engines.python to its interpreter"
+            f"{python} has no SGLang: run `make env`, or install requirements/engine.txt into an environment of its "
+            "own and set engines.python (or AGAR_ENGINE_PYTHON) to its interpreter"
         )
     if config.device == "cpu" and version != SGLANG_VERSION:
         raise ConfigError(

@@ -1,6 +1,10 @@
 """`agar env`."""
 
 import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,3 +39,25 @@ def test_an_environment_that_breaks_the_contract_is_code_1(
     monkeypatch.setattr(checker, "check_env", lambda name: checker.Report(env=name, checks=(failed,)))
     assert main(["env", "check", "Guess-v0"]) == 1
     assert "FAIL spaces: not a space" in capsys.readouterr().out
+
+
+def test_a_module_of_the_current_folder_is_found_and_hides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "my_module.py").write_text(
+        "import agar\n"
+        "class Mine(agar.Env):\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        super().reset(seed=seed)\n"
+        "        return 'Say yes.', {}\n"
+        "    def step(self, action):\n"
+        "        return '', float(action.text == 'yes'), True, False, {}\n"
+        "    def gold(self):\n"
+        "        return agar.Turn(text='yes')\n"
+        "agar.register('Mine-v0', Mine)\n"
+    )
+    (tmp_path / "numpy.py").write_text("raise SystemExit('not the installed one')\n")
+    command = shutil.which("agar", path=str(Path(sys.executable).parent))
+    assert command is not None, "the package is installed with its command"
+    done = subprocess.run(
+        [command, "env", "check", "my_module:Mine-v0"], cwd=tmp_path, capture_output=True, text=True, timeout=50
+    )
+    assert "closing: it closes in mid-episode" in done.stdout, done.stderr

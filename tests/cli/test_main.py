@@ -1,6 +1,7 @@
 """The command line: exit codes, clean errors, nothing imported that the command does not need."""
 
 import argparse
+import logging
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -115,3 +116,19 @@ def test_a_bug_is_not_dressed_up(probe: SimpleNamespace) -> None:
 
 def test_commands_say_what_they_are_for() -> None:
     assert all(command.help and command.module.startswith("agar.cli.") for command in commands.COMMANDS.values())
+
+
+@pytest.mark.parametrize(("flag", "ours"), [((), False), (("-v",), True), (("--debug",), True)])
+def test_verbose_is_about_agar_and_debug_about_everything(
+    probe: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, flag: tuple[str, ...], ours: bool
+) -> None:
+    agar, root, library = logging.getLogger("agar"), logging.getLogger(), logging.getLogger("some_library")
+    monkeypatch.setattr(root, "handlers", [])  # basicConfig does nothing where the test runner was first
+    before = (agar.level, root.level)
+    try:
+        assert main.main([*flag, "probe", "r.toml"]) == 0
+        found = (logging.getLogger("agar.rollout").isEnabledFor(logging.INFO), library.isEnabledFor(logging.INFO))
+    finally:
+        agar.setLevel(before[0])
+        root.setLevel(before[1])
+    assert found == (ours, flag == ("--debug",))

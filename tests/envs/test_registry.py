@@ -92,6 +92,13 @@ def test_a_module_in_the_name_is_imported_first(tmp_path, monkeypatch):
         make("no_such_module:Room-v0")
 
 
+def test_what_a_module_itself_lacks_is_not_taken_for_the_module(tmp_path, monkeypatch):
+    (tmp_path / "my_gym_cellar.py").write_text("import my_gym\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ModuleNotFoundError, match="'my_gym'"):
+        make("my_gym_cellar:Cellar-v0")
+
+
 def test_an_entry_point_is_named_by_module_and_attribute():
     register("Named-v0", "agar.envs.library.guess:Guess")
     assert isinstance(make("Named-v0"), Guess)

@@ -11,7 +11,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Evaluate, print one line an evaluation, and keep the traces.
+    """Evaluate, print one line an evaluation, and keep the traces; 1 where no episode of one could be counted.
 
     Raises:
         ConfigError: the recipe cannot be used; nothing has started.
@@ -28,6 +28,6 @@ def run(options: argparse.Namespace) -> int:
     folder = RunFolder.create(recipe.run.dir, f"eval-{recipe.run.name}")
     folder.save_recipe(resolved.json())
     with View(folder, steps=0) as view:
-        run_interruptibly(lambda: play_evaluations(recipe, folder, view))
+        results = run_interruptibly(lambda: play_evaluations(recipe, folder, view))
     print(f"episodes and numbers: {folder.path}")
-    return 0
+    return 1 if any(result.excluded == len(result.traces) for result in results) else 0

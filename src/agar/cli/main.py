@@ -5,6 +5,7 @@ Exit codes: 0 done; 1 something failed; 2 the recipe or the command line is wron
 
 import argparse
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -75,10 +76,16 @@ def main(words: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    options = parse(sys.argv[1:] if words is None else words)
+    if words is None:
+        words = sys.argv[1:]
+        _find_modules_here()
+    options = parse(words)
     debug = getattr(options, "debug", False)
-    level = logging.DEBUG if debug else logging.INFO if getattr(options, "verbose", False) else logging.WARNING
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        level=logging.DEBUG if debug else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    # Of what goes on here; libraries log every request, and are for --debug.
+    logging.getLogger("agar").setLevel(logging.INFO if getattr(options, "verbose", False) else logging.NOTSET)
     try:
         return COMMANDS[options.command].load().run(options)
     except KeyboardInterrupt:
@@ -97,6 +104,12 @@ def main(words: Sequence[str] | None = None) -> int:
                 print(note, file=sys.stderr)
         logging.getLogger(__name__).info("%s", "".join(traceback.format_exception(error)))
         return WRONG if all(isinstance(one, ConfigError) for one in found) else FAILED
+
+
+def _find_modules_here() -> None:
+    """Let `my_module:Mine-v0` name a module of the folder that `agar` runs in; what is installed comes first."""
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
 
 
 def _ours(error: BaseException) -> Iterator[AgarError]:

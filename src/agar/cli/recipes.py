@@ -43,5 +43,7 @@ def read_recipe(options: argparse.Namespace) -> "Resolved[Recipe]":
 
     path, overrides = take_recipe(options)
     if path is None:
-        raise ConfigError(f"agar {options.command} needs a recipe: agar {options.command} RECIPE.toml")
+        raise ConfigError(
+            f"agar {options.command} needs a recipe, before any settings: agar {options.command} RECIPE.toml"
+        )
     return resolve(Recipe, files=[path], overrides=overrides)

@@ -1,6 +1,7 @@
 """`agar rollout`: play a recipe's tasks and keep the traces; nothing is trained."""
 
 import argparse
+import sys
 
 from agar.cli.recipes import add_recipe, read_recipe
 from agar.errors import ConfigError
@@ -13,7 +14,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Play and keep the traces.
+    """Play and keep the traces; 1 where every episode failed.
 
     Raises:
         ConfigError: the recipe cannot be used; nothing has started.
@@ -33,5 +34,8 @@ def run(options: argparse.Namespace) -> int:
     folder.save_recipe(resolved.json())
     with View(folder, steps=0) as view:
         traces = run_interruptibly(lambda: play_rollouts(recipe, folder, view, groups=options.groups))
+    failed = [trace for trace in traces if not trace.outcome.trainable]
     print(f"{len(traces)} episodes: {folder.path / 'traces' / 'rollouts.jsonl'}")
-    return 0
+    if failed:
+        print(f"{len(failed)} of them failed, the last because {failed[-1].reason}", file=sys.stderr)
+    return 1 if len(failed) == len(traces) else 0
