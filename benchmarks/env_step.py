@@ -10,12 +10,15 @@ import asyncio
 import json
 import statistics
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 import gymnasium
 
 import agar
+from agar.envs.base import StepResult
 from agar.envs.runner import as_async
+from agar.envs.spaces import Observation
 
 STEPS = 1
 
@@ -23,22 +26,26 @@ STEPS = 1
 class Nothing(agar.Env):
     """Answers "ok"."""
 
-    def reset(self, *, seed=None, options=None):
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
         super().reset(seed=seed)
         return "go", {}
 
-    def step(self, action: agar.Turn):
+    def step(self, action: agar.Turn) -> StepResult:
         return "ok", 0.0, False, False, {}
 
 
 class NothingAsync(agar.AsyncEnv):
     """Answers "ok", asynchronously."""
 
-    async def areset(self, *, seed=None, options=None):
+    async def areset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
         await super().areset(seed=seed, options=options)
         return "go", {}
 
-    async def astep(self, action: agar.Turn):
+    async def astep(self, action: agar.Turn) -> StepResult:
         return "ok", 0.0, False, False, {}
 
 
@@ -52,7 +59,7 @@ def timed(work: Callable[[], object], episodes: int) -> float:
     return statistics.median(times) * 1e3
 
 
-def driven(env: gymnasium.Env, seed: int | None, episodes: int) -> float:
+def driven(env: gymnasium.Env[Any, Any], seed: int | None, episodes: int) -> float:
     """Gymnasium's own interface."""
 
     def episode() -> None:
@@ -63,7 +70,7 @@ def driven(env: gymnasium.Env, seed: int | None, episodes: int) -> float:
     return timed(episode, episodes)
 
 
-async def awaited(env: gymnasium.Env, seed: int | None, episodes: int) -> float:
+async def awaited(env: gymnasium.Env[Any, Any], seed: int | None, episodes: int) -> float:
     """As the rollout drives it."""
     runner = as_async(env)
     times = []
@@ -80,7 +87,7 @@ async def awaited(env: gymnasium.Env, seed: int | None, episodes: int) -> float:
 TURN = agar.Turn(text="hello")
 
 
-def run(work: Awaitable[float]) -> float:
+def run(work: Coroutine[Any, Any, float]) -> float:
     return asyncio.run(work)
 
 

@@ -34,7 +34,7 @@ STATIC = {
         "benchmarks",
         "tests/run.py",
         "tests/conftest.py",
-        "tests/verify/run.py",
+        "tests/verify",
     ],
     "import layers": ["lint-imports"],
 }
