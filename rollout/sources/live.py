@@ -71,8 +71,7 @@ class LiveRollouts:
         if self._audit != "off":
             report = audit(traces, samples, self._record, versions=versions)
             metrics |= report.metrics()
-            if self._audit == "strict":
-                report.raise_if_broken()
+            report.check(self._audit)
         if self._alter is not None:
             samples = self._alter(samples)
         metrics |= rollout_metrics(groups, samples, versions, counts)
