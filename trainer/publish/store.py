@@ -32,6 +32,7 @@ class VersionStore:
 
     def __init__(self, *, parent: Path | None, run_dir: Path, policy: str, keep: int) -> None:
         self.keep = keep
+        self._written: list[Path] = []
         self._own: Path | None = None
         self._lock: IOBase | None = None
         if parent is None:
@@ -54,12 +55,18 @@ class VersionStore:
         path = self.root / f"v{version:06d}"
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True)
+        self._written = [*(other for other in self._written if other != path), path]
         return path
 
     def prune(self) -> None:
-        """Remove all but the newest versions. Called once a version has been received, never before."""
-        for path in sorted(self.root.glob("v*"))[: -self.keep]:
-            shutil.rmtree(path, ignore_errors=True)
+        """Remove all but the versions written last. Called once a version has been received, never before.
+
+        Written last, not numbered highest: a run that was resumed from an earlier step finds later versions here.
+        """
+        self._written = self._written[-self.keep :]
+        for path in self.root.glob("v*"):
+            if path not in self._written:
+                shutil.rmtree(path, ignore_errors=True)
 
     def close(self) -> None:
         """Remove a directory of the store's own choosing; safe to call twice."""

@@ -9,6 +9,18 @@ def test_the_newest_versions_stay(tmp_path):
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["v000009", "v000010"]
 
 
+def test_a_resume_from_an_earlier_step_keeps_what_it_publishes(tmp_path):
+    killed = VersionStore(parent=tmp_path, run_dir=tmp_path, policy="a", keep=2)
+    for version in (20, 21, 22):
+        killed.directory(version)
+    resumed = VersionStore(parent=tmp_path, run_dir=tmp_path, policy="a", keep=2)
+    for version in (10, 11, 12, 12):
+        resumed.directory(version)
+        resumed.prune()
+        assert (tmp_path / "a" / f"v{version:06d}").is_dir()
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["v000011", "v000012"]
+
+
 def test_a_version_that_was_begun_before_starts_empty(tmp_path):
     store = VersionStore(parent=tmp_path, run_dir=tmp_path, policy="a", keep=2)
     (store.directory(3) / "half").write_text("x")
