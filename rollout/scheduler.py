@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from agar.errors import AgarError, DeadlineError, EnvError
+from agar.errors import AgarError, ConfigError, DeadlineError, EnvError
 from agar.ledger.trace import Trace
 from agar.rollout.attempt import Attempt
 from agar.rollout.buffer import Buffer, Group
@@ -120,7 +120,16 @@ class Scheduler:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state` gave; before `running`."""
+        """Restore what `state` gave; before `running`.
+
+        Raises:
+            ConfigError: it belongs to other streams of tasks.
+        """
+        if len(state["cursors"]) != len(self._streams):
+            raise ConfigError(
+                f"the checkpoint has positions in {len(state['cursors'])} streams of tasks, the recipe has "
+                f"{len(self._streams)}: resume with the same [[tasks]] tables"
+            )
         for stream, position in zip(self._streams, state["cursors"], strict=True):
             stream.cursor.load_state(position)
         self._buffer.load_state(state["queue"])

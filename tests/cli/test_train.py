@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from agar.cli import train
+from agar.errors import EngineError
 from agar.loop import Progress
 from agar.recipe.folder import RunFolder
 from agar.recipe.train import Result, Run
@@ -64,3 +65,16 @@ def test_a_stopped_run_names_the_command_that_goes_on_with_it(tmp_path, capsys, 
     folder.metrics.write_text("")
     train.conclude(Result(folder=folder, progress=Progress(step=2), stopped=True), command)
     assert f"go on with: agar {command} --resume {folder.path}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), EngineError("every engine is lost")])
+def test_a_run_that_broke_off_says_from_where_it_can_go_on(recipe, monkeypatch, capsys, error):
+    async def breaking(self: Run) -> Result:
+        partial = self.folder.start_checkpoint(2)
+        self.folder.finish_checkpoint(partial, Progress(step=2), b"{}", keep=1)
+        raise error
+
+    monkeypatch.setattr(Run, "reinforce", breaking)
+    with pytest.raises(type(error)):
+        train.run(options(str(recipe)))
+    assert "go on after step 2 with: agar train --resume" in capsys.readouterr().err

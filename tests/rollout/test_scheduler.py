@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agar.errors import DeadlineError, EnvError
+from agar.errors import ConfigError, DeadlineError, EnvError
 from agar.ledger.trace import Trace
 from agar.rollout.attempt import Attempt
 from agar.rollout.config import RolloutConfig, TasksConfig
@@ -229,3 +229,13 @@ async def test_resume_neither_loses_nor_repeats_a_task(max_staleness):
             await second.published()
     assert trained == [f"t{n}" for n in range(9)]
     assert len(played) == len(set(played)), "an attempt that had finished was played again"
+
+
+async def test_a_resume_with_other_streams_of_tasks_is_refused():
+    async def play(attempt: Attempt) -> Trace:
+        return trace_of(attempt)
+
+    state = scheduler_of(play).state()
+    streams = [Stream(TasksConfig(env="Any-v0"), Counting()) for _ in range(2)]
+    with pytest.raises(ConfigError, match=r"positions in 1 streams of tasks, the recipe has 2"):
+        Scheduler(streams=streams, play=play, config=RolloutConfig(), seed=0).load_state(state)

@@ -29,7 +29,13 @@ def run(options: argparse.Namespace) -> int:
     print(f"run folder: {folder.path}", flush=True)
     for line in resolved.lines(changed_only=True):
         print(f"  {line}")
-    result = train(resolved.config, folder, checkpoint, training=options.command == "train")
+    try:
+        result = train(resolved.config, folder, checkpoint, training=options.command == "train")
+    except BaseException:
+        if saved := folder.checkpoints():
+            after = saved[-1].progress().step
+            print(f"go on after step {after} with: agar {options.command} --resume {folder.path}", file=sys.stderr)
+        raise
     conclude(result, options.command)
     return 0
 
