@@ -78,3 +78,13 @@ def test_a_run_that_broke_off_says_from_where_it_can_go_on(recipe, monkeypatch, 
     with pytest.raises(type(error)):
         train.run(options(str(recipe)))
     assert "go on after step 2 with: agar train --resume" in capsys.readouterr().err
+
+
+def test_a_resume_says_where_it_goes_on_and_what_is_new(recipe):
+    _, folder, _ = train.prepare(options(str(recipe)))
+    resolved, _, none = train.prepare(options("--run.steps", "7", resume=folder.path))
+    shown = ["the run has no checkpoint, so it starts over", "run.steps = 7"]
+    assert train.changes(resolved, none, resumed=True) == shown
+    folder.finish_checkpoint(folder.start_checkpoint(2), Progress(step=2), b"{}", keep=1)
+    resolved, _, found = train.prepare(options(resume=folder.path))
+    assert train.changes(resolved, found, resumed=True) == ["the run goes on after step 2"]

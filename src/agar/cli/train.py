@@ -1,6 +1,7 @@
 """`agar train` and `agar sft`: train what a recipe says, or go on with a run."""
 
 import argparse
+import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -27,8 +28,8 @@ def run(options: argparse.Namespace) -> int:
     """
     resolved, folder, checkpoint = prepare(options)
     print(f"run folder: {folder.path}", flush=True)
-    for line in resolved.lines(changed_only=True):
-        print(f"  {line}")
+    for line in changes(resolved, checkpoint, resumed=options.resume is not None):
+        print(f"  {line}", flush=True)
     try:
         result = train(resolved.config, folder, checkpoint, training=options.command == "train")
     except BaseException:
@@ -38,6 +39,18 @@ def run(options: argparse.Namespace) -> int:
         raise
     conclude(result, options.command)
     return 0
+
+
+def changes(resolved: "Resolved[Recipe]", checkpoint: "Checkpoint | None", *, resumed: bool) -> list[str]:
+    """What a run is told apart by: of a new one all settings that are not defaults, of a resumed one what is new."""
+    from agar.config import Origin
+
+    if not resumed:
+        return resolved.lines(changed_only=True)
+    start = f"goes on after step {checkpoint.progress().step}" if checkpoint else "has no checkpoint, so it starts over"
+    values = resolved.values()
+    given = [path for path, origin in resolved.origins.items() if origin is Origin.OVERRIDE]
+    return [f"the run {start}", *(f"{path} = {json.dumps(values[path], default=str)}" for path in given)]
 
 
 def prepare(options: argparse.Namespace) -> "tuple[Resolved[Recipe], RunFolder, Checkpoint | None]":
