@@ -72,6 +72,8 @@ def test_a_wrong_key_or_value_is_named_with_what_was_expected(tmp_path, model, o
         ("tasks.0.env=Gess-v0", "train", r"tasks\.0\.env.*Guess-v0"),
         ("tasks.0.policy=other", "train", r"tasks\.0\.policy = 'other'.*main"),
         ("run.steps=1", "sft", r"\[demonstrations\]"),
+        ("rollout.sampling.temperature=0.7", "train", r"policies\.main\.temperature = 1, but.* = 0\.7: .*the same"),
+        ("policies.main.algorithm.kl_coef=0.1", "train", r"policies\.main\.algorithm\.kl_coef = 0\.1: .*set it to 0"),
         ("tasks.0.split=tset", "rollout", r"tasks\.0\.split: .*train, heldout, got 'tset'"),
         ("evaluate.0.split=test", "eval", r"evaluate\.0\.split: .*'test'"),
         ("tasks.0.kwargs.nope=3", "train", r"tasks\.0\.kwargs: Guess-v0 cannot be made with \['nope'\]"),
@@ -105,6 +107,11 @@ def test_an_incomplete_model_folder_is_refused_by_file(tmp_path, model, name):
     (model / name).unlink()
     with pytest.raises(ConfigError, match=r"lacks.*(json|safetensors)"):
         recipe(tmp_path, model).check("train")
+
+
+def test_another_temperature_is_fine_where_both_sides_have_it(tmp_path, model):
+    recipe(tmp_path, model, "rollout.sampling.temperature=0.7", "policies.main.temperature=0.7").check("train")
+    recipe(tmp_path, model, "rollout.sampling.temperature=0").check("rollout")  # nothing is scored
 
 
 def test_one_attempt_is_enough_for_an_algorithm_without_groups(tmp_path, model):

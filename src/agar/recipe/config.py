@@ -93,6 +93,7 @@ class Recipe(BaseConfig):
                 self._check_tasks()
                 self._check_loss(command, "policy")
                 self._check_groups()
+                self._check_logprobs()
             case "sft":
                 self._check_demonstrations()
                 self._check_loss(command, "sft")
@@ -141,6 +142,22 @@ class Recipe(BaseConfig):
                 raise ConfigError(
                     f"rollout.group_size = {self.rollout.group_size}: {policy.algorithm.type} "
                     f"(policies.{name}.algorithm) compares the attempts of a group, so it needs at least 2"
+                )
+
+    def _check_logprobs(self) -> None:
+        """The trainer's log-probs must mean what the engines' do, and every one that it needs must be there."""
+        sampled_at = self.rollout.sampling.temperature
+        for name, policy in self.policies.items():
+            if policy.temperature != sampled_at:
+                raise ConfigError(
+                    f"policies.{name}.temperature = {policy.temperature:g}, but rollout.sampling.temperature = "
+                    f"{sampled_at:g}: the trainer must score tokens at the temperature that they are sampled at; set "
+                    "both to the same, above 0"
+                )
+            if policy.algorithm.kl_coef > 0:
+                raise ConfigError(
+                    f"policies.{name}.algorithm.kl_coef = {policy.algorithm.kl_coef:g}: nothing in a recipe computes a "
+                    "reference policy's log-probs yet; set it to 0"
                 )
 
 
