@@ -3,7 +3,11 @@
 import asyncio
 import logging
 import os
+import subprocess
+import sys
+import uuid
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from agar.errors import DeadlineError, MissingExtraError
@@ -11,6 +15,7 @@ from agar.trainer.config import ParallelConfig, PlacementConfig
 
 logger = logging.getLogger(__name__)
 
+_MARK = "AGAR_RAY_CLUSTER"
 _SPARE_CPUS = 16
 """Places in a local cluster for the ranks of other policies."""
 
@@ -18,7 +23,7 @@ _SPARE_CPUS = 16
 class RayCluster:
     """Joins a cluster, or starts a small one on this machine that dies with this process.
 
-    That holds for a kill as well: ranks and Ray's servers go within seconds, two idle helpers of Ray's after a minute.
+    That holds for a kill as well: a watchdog ends whatever Ray leaves behind.
 
     A process has one connection to Ray. Whoever finds none makes it and closes it; everyone else borrows it, so
     trainers of several policies must close in the reverse order of opening, as an `AsyncExitStack` does.
@@ -28,6 +33,7 @@ class RayCluster:
         self._placement = placement
         self._parallel = parallel
         self._owner: ThreadPoolExecutor | None = None
+        self._watchdog: subprocess.Popen[bytes] | None = None
 
     async def open(self) -> None:
         """Connect.
@@ -57,14 +63,20 @@ class RayCluster:
         # Ray counts CPUs, it does not bind them: ranks may outnumber cores, and trainers of other policies borrow this
         # cluster. Without prestart Ray does not fill all those places with idle processes.
         cpus = max(os.cpu_count() or 1, int(ranks * self._placement.cpus_per_rank + 0.999)) + _SPARE_CPUS
-        ray.init(
-            num_cpus=cpus,
-            include_dashboard=False,
-            object_store_memory=self._placement.object_store_mib * 2**20,
-            _node_ip_address="127.0.0.1",
-            _system_config={"prestart_worker_first_driver": False},
-            **quiet,
-        )
+        mark = uuid.uuid4().hex
+        self._watchdog = _start_watchdog(mark)
+        os.environ[_MARK] = mark  # Ray's processes inherit it; nothing started later shall
+        try:
+            ray.init(
+                num_cpus=cpus,
+                include_dashboard=False,
+                object_store_memory=self._placement.object_store_mib * 2**20,
+                _node_ip_address="127.0.0.1",
+                _system_config={"prestart_worker_first_driver": False},
+                **quiet,
+            )
+        finally:
+            del os.environ[_MARK]
 
     async def place(self, deadline_s: float) -> Any:
         """Reserve one bundle per rank.
@@ -100,3 +112,20 @@ class RayCluster:
 
             await asyncio.get_running_loop().run_in_executor(owner, ray.shutdown)
             owner.shutdown(wait=False)
+        watchdog, self._watchdog = self._watchdog, None
+        if watchdog is not None and watchdog.stdin is not None:
+            watchdog.stdin.close()
+            await asyncio.to_thread(watchdog.wait)
+
+
+def _start_watchdog(mark: str) -> subprocess.Popen[bytes]:
+    """A process of its own session that ends what carries the mark once our end of its pipe is closed."""
+    script = Path(__file__).with_name("watchdog.py")
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", str(script), _MARK, mark],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={},
+        start_new_session=True,
+    )
