@@ -1,0 +1,123 @@
+"""Saved traces, and the audit of them: what a trace file alone can prove, without an engine or a tokenizer."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from agar.errors import ConfigError, LedgerError
+from agar.ledger.audit import AuditReport, Violation, audit
+from agar.ledger.config import RecordPolicy
+from agar.ledger.emission import Exclusion, emit
+from agar.ledger.node import Divergence
+from agar.ledger.trace import Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedTraces:
+    """Trace files, and the record policy of the run that they belong to.
+
+    Attributes:
+        files: in order of their names.
+        policy: the run's; the default one where a file stands alone.
+    """
+
+    files: tuple[Path, ...]
+    policy: RecordPolicy
+
+    @classmethod
+    def find(cls, target: Path) -> "SavedTraces":
+        """The traces of a run folder (`traces/*.jsonl`), or one trace file.
+
+        Raises:
+            ConfigError: there are none, or the run's record policy cannot be read.
+        """
+        if target.is_file():
+            return cls(files=(target,), policy=_policy(target.resolve().parent.parent / "recipe.json"))
+        if not target.is_dir():
+            raise ConfigError(f"there is no {target}: give a trace file, or the folder that a run printed")
+        files = tuple(sorted((target / "traces").glob("*.jsonl")))
+        if not files:
+            raise ConfigError(f"{target} holds no traces/*.jsonl: give a run folder (run.keep_traces = true) or a file")
+        return cls(files=files, policy=_policy(target / "recipe.json"))
+
+    def audit(self) -> AuditReport:
+        """Emit rows from every trace and check them, one trace at a time, so that memory stays small.
+
+        Beside the checks of `agar.ledger.audit.audit`: I14, a line loads and dumps again to the very same bytes; and
+        I2, no trajectory is in the training batches twice. The staleness bound needs the version that was being
+        trained, which no trace holds, and is not checked.
+        """
+        total = _Total()
+        seen: dict[tuple[str, str, str, str], str] = {}
+        for file in self.files:
+            # The same held-out task is played in every evaluation; the batches of a run share one count of groups.
+            scope = "batches" if file.stem.startswith("step-") else file.stem
+            for number, line in _lines(file):
+                where = f"{file.name}:{number}"
+                try:
+                    trace = Trace.load(line)
+                except LedgerError as error:
+                    total.say("I14", where, str(error))
+                    continue
+                if trace.dump() != line:
+                    total.say("I14", trace.trajectory, f"{where} does not load and dump again to the same bytes")
+                key = (scope, trace.trajectory, trace.role, trace.policy)
+                if key in seen:
+                    total.say("I2", trace.trajectory, f"{where} repeats the trajectory of {seen[key]}")
+                seen[key] = where
+                total.add(audit([trace], emit(trace, self.policy), self.policy))
+        return total.report()
+
+
+class _Total:
+    """The sum of reports."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._excluded: Counter[Exclusion] = Counter()
+        self._divergences: Counter[Divergence] = Counter()
+        self._violations: list[Violation] = []
+
+    def say(self, invariant: str, trajectory: str, detail: str) -> None:
+        self._violations.append(Violation(invariant=invariant, trajectory=trajectory, detail=detail))
+
+    def add(self, report: AuditReport) -> None:
+        for name in _COUNTS:
+            self._counts[name] += getattr(report, name)
+        self._excluded.update(report.excluded)
+        self._divergences.update(report.divergences)
+        self._violations += report.violations
+
+    def report(self) -> AuditReport:
+        return AuditReport(
+            **{name: self._counts[name] for name in _COUNTS},
+            excluded=dict(self._excluded),
+            divergences=dict(self._divergences),
+            violations=tuple(self._violations),
+        )
+
+
+_COUNTS: Sequence[str] = ("traces", "samples", "sampled_tokens", "trained_tokens", "lost_turn_rewards")
+
+
+def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file without their ends, and their numbers, from 1."""
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                yield number, line.removesuffix(b"\n")
+
+
+def _policy(recipe: Path) -> RecordPolicy:
+    if not recipe.is_file():
+        return RecordPolicy()
+    try:
+        return RecordPolicy.model_validate(json.loads(recipe.read_text("utf-8")).get("ledger", {}).get("record", {}))
+    except (OSError, ValueError, AttributeError, ValidationError) as error:
+        raise ConfigError(
+            f"the ledger.record settings of {recipe} cannot be read ({error}): mend or move it"
+        ) from error

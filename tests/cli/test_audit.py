@@ -1,0 +1,58 @@
+"""`agar audit` over traces that a real rollout wrote: the report, its JSON, the exit code."""
+
+import json
+import subprocess
+import sys
+
+from agar.cli.main import main
+from agar.ledger.trace import Trace, load_traces
+
+
+def test_a_run_passes_and_the_report_adds_up(small_run, capsys):
+    assert main(["audit", str(small_run)]) == 0
+    out = capsys.readouterr().out
+    assert "4 traces in 1 file" in out
+    assert out.rstrip().endswith("0")
+    assert main(["audit", str(small_run), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    traces = list(load_traces(small_run / "traces" / "rollouts.jsonl"))
+    assert report["ok"]
+    assert report["sampled_tokens"] == sum(len(node.sampled) for trace in traces for node in trace.nodes) > 0
+    assert report["trained_tokens"] + sum(report["excluded"].values()) == report["sampled_tokens"]
+
+
+def test_a_violation_is_named_and_the_exit_code_is_1(small_run, tmp_path, capsys):
+    (line, *_) = (small_run / "traces" / "rollouts.jsonl").read_bytes().splitlines()
+    trace = Trace.load(line)
+    bad = tmp_path / "bad.jsonl"
+    bad.write_bytes(line.replace(trace.nodes[0].prompt_digest.encode(), b"0" * 32) + b"\n")
+    assert main(["audit", str(bad)]) == 1
+    assert f"I7 in {trace.trajectory}: the recorded prompt of node 0" in capsys.readouterr().out
+    assert main(["audit", str(bad), "--json"]) == 1
+    assert [v["invariant"] for v in json.loads(capsys.readouterr().out)["violations"]] == ["I7"]
+
+
+def test_many_violations_are_counted_not_all_printed(tmp_path, capsys):
+    bad = tmp_path / "bad.jsonl"
+    bad.write_bytes(b"{}\n" * 12)
+    assert main(["audit", str(bad)]) == 1
+    out = capsys.readouterr().out
+    assert out.count("I14 in bad.jsonl:") == 5
+    assert "I14: 7 more (--json prints all)" in out
+
+
+def test_nothing_to_audit_is_a_wrong_command_line(tmp_path, capsys):
+    assert main(["audit", str(tmp_path)]) == 2
+    assert "holds no traces" in capsys.readouterr().err
+
+
+def test_it_needs_no_engine_and_no_tokenizer(small_run):
+    code = (
+        "import sys\n"
+        "from agar.cli.main import main\n"
+        f"code = main(['audit', {str(small_run)!r}])\n"
+        "heavy = {'tokenizers', 'transformers', 'torch', 'sglang', 'starlette', 'openai'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else code)\n"
+    )
+    answer = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=50)
+    assert answer.returncode == 0, answer.stderr
