@@ -55,6 +55,7 @@ COMMANDS: Mapping[str, Command] = {
     "sft": Command(module="agar.cli.train", help="train a recipe's policy on demonstrations", overrides=True),
     "rollout": Command(module="agar.cli.rollout", help="play a recipe's tasks and keep the traces", overrides=True),
     "eval": Command(module="agar.cli.evaluate", help="play a recipe's evaluations", overrides=True),
+    "view": Command(module="agar.cli.view", help="make one HTML page of a run: rewards, episodes, tokens"),
     "audit": Command(module="agar.cli.audit", help="check that saved traces keep the ledger's invariants"),
     "env": Command(module="agar.cli.env", help="list environments, or check that one keeps the contract"),
     "doctor": Command(module="agar.cli.doctor", help="find what this machine lacks, and say the fix"),
