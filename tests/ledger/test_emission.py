@@ -3,6 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from agar.ledger.audit import audit
 from agar.ledger.config import RecordPolicy
 from agar.ledger.emission import Exclusion, emission, emit
 from agar.ledger.forest import Forest
@@ -99,6 +100,28 @@ def test_a_question_asked_again_abandons_the_first_reply(recording):
     (left_out,) = emission(trace).excluded
     assert (left_out.node, left_out.reason) == (0, Exclusion.ABANDONED_RETRY)
     assert len(emit(trace, RecordPolicy(abandoned="train"))) == 2
+
+
+def test_an_abandoned_reply_leaves_no_row_behind(recording):
+    """The reply before it is trained in the row of the conversation that went on, not in one of its own."""
+    first = recording.call(ASK, reply=(60,))
+    recording.call(ASK, first, MORE, reply=(61,))
+    recording.call(ASK, first, MORE, reply=(62,))
+    trace = recording.trace()
+    (row,) = emit(trace)
+    assert [span[0] for span in row.meta["spans"]] == [0, 2]
+    assert row.weight == 1.0
+    assert audit([trace], [row]).ok
+
+
+def test_a_row_ends_with_the_last_reply_that_it_trains(recording):
+    first = recording.call(ASK, reply=(60,))
+    recording.call(ASK, first, MORE, reply=(61,), finish=Finish.ABORT)
+    trace = recording.trace()
+    (row,) = emit(trace)
+    assert [span[0] for span in row.meta["spans"]] == [0]
+    assert row.loss_mask[-2:].all()
+    assert audit([trace], [row]).ok
 
 
 def test_a_question_asked_again_after_its_reply_was_used_is_a_fork(recording):

@@ -59,9 +59,10 @@ def emit(trace: Trace, policy: RecordPolicy | None = None, *, version: int | Non
 def emission(trace: Trace, policy: RecordPolicy | None = None, *, version: int | None = None) -> Emission:
     """The training rows of a trace and what was left out.
 
-    One sample per leaf of the forest that has anything to train, in commit order of the leaves. A reply shared by
-    several leaves is trained in the first of them and is context in the others. A sample's `weight` is its share of
-    the trajectory's trained tokens. `meta["spans"]` lists (node, position, length) of every reply in the row.
+    One sample per leaf of the forest that has anything to train, up to the last reply that it trains, in commit order
+    of that reply. A reply shared by several leaves is trained in the first of those that are trained themselves, and is
+    context in the others. A sample's `weight` is its share of the trajectory's trained tokens. `meta["spans"]` lists
+    (node, position, length) of every reply in the row.
 
     Args:
         trace: a sealed trace.
@@ -71,13 +72,17 @@ def emission(trace: Trace, policy: RecordPolicy | None = None, *, version: int |
     keep, excluded = _keep(trace, policy or RecordPolicy(), version)
     trained: set[int] = set()
     rows: list[tuple[list[Node], Mapping[int, Bools], int]] = []
-    for leaf in trace.leaves:
+    # A leaf that is not trained itself (an abandoned retry) comes last: it would take the replies that lead to it into
+    # a row of their own, although the leaf that was built upon in its stead has them all.
+    for leaf in sorted(trace.leaves, key=lambda leaf: (not keep[leaf].any(), leaf)):
         path = trace.path(leaf)
-        masks = {node.id: keep[node.id] for node in path if node.id not in trained}
-        count = sum(int(mask.sum()) for mask in masks.values())
-        if count:
+        masks = {node.id: keep[node.id] for node in path if node.id not in trained and keep[node.id].any()}
+        while path and path[-1].id not in masks:
+            path.pop()
+        if path:
             trained.update(node.id for node in path)
-            rows.append((path, masks, count))
+            rows.append((path, masks, sum(int(mask.sum()) for mask in masks.values())))
+    rows.sort(key=lambda row: row[0][-1].id)
     total = sum(count for _, _, count in rows)
     samples = tuple(_sample(trace, path, masks, weight=count / total) for path, masks, count in rows)
     return Emission(samples=samples, excluded=tuple(excluded))
