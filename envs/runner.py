@@ -184,7 +184,20 @@ class AsyncRunner:
                 info = {**info, "failure": Outcome(info["failure"])}
             except ValueError as error:
                 raise EnvError(f'{self._name}: info["failure"] is {info["failure"]!r}: set an agar.Outcome') from error
+        if info.get("reward_parts") is not None:
+            info = {**info, "reward_parts": self._parts(info["reward_parts"])}
         return self._messages(observation), reward, bool(terminated), bool(truncated), info
+
+    def _parts(self, parts: Any) -> dict[str, float]:
+        try:
+            found = {str(name): float(value) for name, value in parts.items()}
+        except (AttributeError, TypeError, ValueError) as error:
+            raise EnvError(
+                f'{self._name}: info["reward_parts"] is {parts!r}: set a table of names and numbers'
+            ) from error
+        if not all(map(math.isfinite, found.values())):
+            raise EnvError(f'{self._name}: info["reward_parts"] is {parts!r}: its numbers must be finite')
+        return found
 
     def _messages(self, observation: Any) -> list[Message]:
         match observation:

@@ -74,8 +74,8 @@ class Watched:
         node = self._last_node()
         if node is not None and reward:
             self.turn_rewards[node] = self.turn_rewards.get(node, 0.0) + reward
-        for name, value in info.get("reward_parts", {}).items():
-            self.parts[name] = self.parts.get(name, 0.0) + float(value)
+        for name, value in (info.get("reward_parts") or {}).items():
+            self.parts[name] = self.parts.get(name, 0.0) + value
         if terminated:
             self.ended = Outcome.COMPLETED
         elif truncated:

@@ -133,6 +133,9 @@ async def test_an_environment_made_by_gymnasium_plays_too():
         (("a", float("nan"), False, False, {}), "reward nan"),
         (("a", float("inf"), False, False, {}), "reward inf"),
         (("a", 0.0, False, True, {"failure": "bad luck"}), "set an agar.Outcome"),
+        (("a", 0.0, True, False, {"reward_parts": [1.0]}), "a table of names and numbers"),
+        (("a", 0.0, True, False, {"reward_parts": {"style": "good"}}), "a table of names and numbers"),
+        (("a", 0.0, True, False, {"reward_parts": {"style": float("nan")}}), "must be finite"),
     ],
 )
 @pytest.mark.parametrize("make_env", [Says, SaysLater])
