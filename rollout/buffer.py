@@ -45,8 +45,8 @@ class Group:
 
     @property
     def trainable(self) -> list[Trace]:
-        """The traces that reach the loss."""
-        return [trace for trace in self.traces if trace.outcome.trainable]
+        """The traces that reach the loss; calls that were open at the seal quarantine a trace."""
+        return [trace for trace in self.traces if trace.outcome.trainable and not trace.open_calls]
 
 
 class Buffer:

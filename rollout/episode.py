@@ -160,8 +160,6 @@ class EpisodeRunner:
         sealed = session.seal()
         if outcome is Outcome.AGENT_ERROR and watched is not None and watched.ended is None:
             outcome, reason = _left(sealed)
-        if sealed.open_calls and outcome.trainable:
-            outcome, reason = Outcome.INFRA_ERROR, f"{sealed.open_calls} model calls were still open at the end"
         total = watched.total if watched else 0.0
         return Trace(
             trajectory=attempt.trajectory,

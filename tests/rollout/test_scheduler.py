@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,17 @@ async def test_a_group_without_a_trainable_attempt_is_replaced_and_counted():
         groups, counts = await scheduler.take()
     assert [group.id.ordinal for group in groups] == [0, 2, 3]
     assert counts == {"dropped_groups/no_trainable_attempt": 1, "failed_attempts/env_error": 2}
+
+
+async def test_a_group_of_quarantined_traces_alone_is_replaced():
+    async def play(attempt: Attempt) -> Trace:
+        return replace(trace_of(attempt), open_calls=int(attempt.group.ordinal == 0))
+
+    scheduler = scheduler_of(play)
+    async with scheduler.running():
+        groups, counts = await scheduler.take()
+    assert [group.id.ordinal for group in groups] == [1, 2, 3]
+    assert counts == {"dropped_groups/no_trainable_attempt": 1}
 
 
 async def test_mixed_drops_groups_of_equal_rewards():
