@@ -1,16 +1,20 @@
 """The one way in which episodes are driven: any environment as an asynchronous one that answers in messages."""
 
 import asyncio
+import logging
 import math
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import gymnasium
 
+from agar.envs.background import in_thread
 from agar.envs.base import AsyncEnv
 from agar.errors import AgarError, EnvError, SandboxError
 from agar.types import Message, Outcome, ToolSpec, Turn
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -51,6 +55,7 @@ class AsyncRunner:
         self.turns = 0
         """Turns taken in this episode."""
         self._playing = False
+        self._running: asyncio.Future[Any] | None = None  # the latest call that runs, or ran, in a thread
         self._async = env if isinstance(env, AsyncEnv) else None  # a wrapper must not be stepped over
 
     @property
@@ -72,7 +77,7 @@ class AsyncRunner:
         if self._async is not None:
             result = await self._within(self._async.areset(seed=seed, options=options), "reset")
         else:
-            result = await self._within(asyncio.to_thread(self.env.reset, seed=seed, options=options), "reset")
+            result = await self._within(self._blocking(lambda: self.env.reset(seed=seed, options=options)), "reset")
         match result:
             case (observation, dict() as info):
                 pass
@@ -95,7 +100,7 @@ class AsyncRunner:
             if self._async is not None:
                 result = await self._within(self._async.astep(turn), "step")
             else:
-                result = await self._within(asyncio.to_thread(self._step, turn), "step")
+                result = await self._within(self._blocking(lambda: self._step(turn)), "step")
         except SandboxError as error:
             await self._release()
             return [], 0.0, False, True, {"failure": Outcome.INFRA_ERROR, "failure_reason": str(error)}
@@ -110,12 +115,19 @@ class AsyncRunner:
         return messages, reward, terminated, truncated, info
 
     async def aclose(self) -> None:
-        """Release the episode and close the environment. Idempotent."""
+        """Release the episode and close the environment. Idempotent.
+
+        One that hangs in a call is closed when that returns; nobody waits for it.
+        """
         self._playing = False
         try:
             await self._release()
         finally:
-            await asyncio.to_thread(self.env.close)
+            if self._running is not None and not self._running.done():
+                logger.warning("%s is still in a call: it is closed when that returns", self._name)
+                self._running.add_done_callback(lambda _: in_thread(self.env.close, name=f"agar-env-{self._name}"))
+            else:
+                await self._blocking(self.env.close)
 
     async def __aenter__(self) -> Self:
         return self
@@ -143,6 +155,13 @@ class AsyncRunner:
     def _step(self, turn: Turn) -> Any:
         return self.env.step(turn)
 
+    async def _blocking(self, call: Callable[[], T]) -> T:
+        """Run a call of the environment's in a thread, once the one before it has ended."""
+        if self._running is not None and not self._running.done():  # its caller gave up on it
+            await asyncio.wait({self._running})
+        running = self._running = in_thread(call, name=f"agar-env-{self._name}")
+        return await asyncio.shield(running)
+
     async def _release(self) -> None:
         if self._async is not None:
             await self._async.arelease()
@@ -165,7 +184,20 @@ class AsyncRunner:
                 info = {**info, "failure": Outcome(info["failure"])}
             except ValueError as error:
                 raise EnvError(f'{self._name}: info["failure"] is {info["failure"]!r}: set an agar.Outcome') from error
+        if info.get("reward_parts") is not None:
+            info = {**info, "reward_parts": self._parts(info["reward_parts"])}
         return self._messages(observation), reward, bool(terminated), bool(truncated), info
+
+    def _parts(self, parts: Any) -> dict[str, float]:
+        try:
+            found = {str(name): float(value) for name, value in parts.items()}
+        except (AttributeError, TypeError, ValueError) as error:
+            raise EnvError(
+                f'{self._name}: info["reward_parts"] is {parts!r}: set a table of names and numbers'
+            ) from error
+        if not all(map(math.isfinite, found.values())):
+            raise EnvError(f'{self._name}: info["reward_parts"] is {parts!r}: its numbers must be finite')
+        return found
 
     def _messages(self, observation: Any) -> list[Message]:
         match observation:

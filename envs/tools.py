@@ -1,6 +1,7 @@
 """Methods that agents may call: their JSON schema from type hints and docstring, and one call of one of them."""
 
 import asyncio
+import functools
 import inspect
 import json
 import re
@@ -12,6 +13,7 @@ from typing import Any, TypeVar, overload
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
+from agar.envs.background import in_thread
 from agar.errors import ConfigError, ToolError
 from agar.types import ToolSpec
 
@@ -64,7 +66,8 @@ class Tool:
                 if inspect.iscoroutinefunction(self.method):
                     result = await self.method(owner, **values)
                 else:
-                    result = await asyncio.to_thread(self.method, owner, **values)
+                    call = functools.partial(self.method, owner, **values)
+                    result = await in_thread(call, name=f"agar-tool-{self.spec.name}")
         except TimeoutError as error:
             if not deadline.expired():
                 raise

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from agar.ledger.codec import plain
 from agar.ledger.trace import Trace
 from agar.types import GroupId, TaskRow
 
@@ -44,8 +45,8 @@ class Group:
 
     @property
     def trainable(self) -> list[Trace]:
-        """The traces that reach the loss."""
-        return [trace for trace in self.traces if trace.outcome.trainable]
+        """The traces that reach the loss; calls that were open at the seal quarantine a trace."""
+        return [trace for trace in self.traces if trace.outcome.trainable and not trace.open_calls]
 
 
 class Buffer:
@@ -86,7 +87,7 @@ class Buffer:
             {
                 "id": asdict(group.id),
                 "stream": group.stream,
-                "task": asdict(group.task),
+                "task": plain(group.task),
                 "size": group.size,
                 "finished": {str(index): trace.dump().decode() for index, trace in group.finished.items()},
             }

@@ -74,8 +74,8 @@ class Watched:
         node = self._last_node()
         if node is not None and reward:
             self.turn_rewards[node] = self.turn_rewards.get(node, 0.0) + reward
-        for name, value in info.get("reward_parts", {}).items():
-            self.parts[name] = self.parts.get(name, 0.0) + float(value)
+        for name, value in (info.get("reward_parts") or {}).items():
+            self.parts[name] = self.parts.get(name, 0.0) + value
         if terminated:
             self.ended = Outcome.COMPLETED
         elif truncated:
@@ -160,8 +160,6 @@ class EpisodeRunner:
         sealed = session.seal()
         if outcome is Outcome.AGENT_ERROR and watched is not None and watched.ended is None:
             outcome, reason = _left(sealed)
-        if sealed.open_calls and outcome.trainable:
-            outcome, reason = Outcome.INFRA_ERROR, f"{sealed.open_calls} model calls were still open at the end"
         total = watched.total if watched else 0.0
         return Trace(
             trajectory=attempt.trajectory,

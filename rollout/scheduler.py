@@ -1,6 +1,7 @@
 """Keeps the right number of groups in flight: admission by staleness, retries, drops with reasons."""
 
 import asyncio
+import json
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from agar.errors import AgarError, ConfigError, DeadlineError, EnvError
+from agar.ledger.codec import plain
 from agar.ledger.trace import Trace
 from agar.rollout.attempt import Attempt
 from agar.rollout.buffer import Buffer, Group
@@ -189,6 +191,7 @@ class Scheduler:
         weights = np.array([stream.config.weight for stream in self._streams])
         stream = int(self._rng.choice(len(weights), p=weights / weights.sum())) if len(weights) > 1 else 0
         task = self._streams[stream].cursor.next()
+        _check_payload(task, self._streams[stream].config.env)
         ordinal, self._next_ordinal = self._next_ordinal, self._next_ordinal + 1
         return Group(id=GroupId(task=task.key, ordinal=ordinal), stream=stream, task=task, size=self._config.group_size)
 
@@ -248,3 +251,18 @@ class Scheduler:
                 f"{self._replaced} groups were dropped for one batch and the last, {group.id.task}, failed too: "
                 f"{group.traces[-1].reason}; fix that, or raise rollout.max_replacements"
             )
+
+
+def _check_payload(task: TaskRow, env: str) -> None:
+    """Refuse now what no trace and no checkpoint could hold.
+
+    Raises:
+        ConfigError: the task's payload is not JSON-able.
+    """
+    try:
+        json.dumps(plain(task.payload))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"the payload of task {task.key!r} of {env} cannot be kept: {error}; let its task set give plain values "
+            "(text, numbers, lists, tables)"
+        ) from error

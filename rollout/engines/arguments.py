@@ -12,6 +12,8 @@ from agar.rollout.engines.cpu import CPU_ARGUMENTS, cpu_environment
 from agar.rollout.engines.installation import engine_python
 
 HOST = "127.0.0.1"
+RAY_MARK = "AGAR_RAY_CLUSTER"
+"""Set by `trainer/ray/cluster.py`, which this room cannot import."""
 _OWNED = frozenset({"model_path", "host", "port", "weight_version"})
 
 
@@ -61,9 +63,17 @@ def engine_command(config: EnginesConfig, *, model_dir: Path, port: int, version
     return [python, "-m", "sglang.launch_server", *flags(own | config.sglang)]
 
 
+def own_environment() -> dict[str, str]:
+    """This process's environment, without the mark that it carries for a moment while Ray starts beside the engines.
+
+    The trainer's watchdog kills whatever has that mark once the trainer closes.
+    """
+    return {name: value for name, value in os.environ.items() if name != RAY_MARK}
+
+
 def engine_environment(config: EnginesConfig) -> dict[str, str]:
     """Environment of one engine process: this process's own, and what the engine needs on top."""
-    environment = dict(os.environ)
+    environment = own_environment()
     if config.backend == "fake":
         return environment
     environment |= {

@@ -57,7 +57,8 @@ class Gate:
         if self.closed:
             try:
                 async with asyncio.timeout(timeout_s):
-                    await self._open.wait()
+                    while self.closed:  # it may have closed again before this waiter had its turn
+                        await self._open.wait()
             except TimeoutError:
                 raise DeadlineError(
                     f"a model call waited {timeout_s:.0f} s for a weight publish to end (version {self.version} was "

@@ -1,7 +1,6 @@
 """The router in front of the engines: its process, and which engines it sends calls to."""
 
 import asyncio
-import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, Protocol
 import aiohttp
 
 from agar.errors import EngineError
-from agar.rollout.engines.arguments import HOST, router_command
+from agar.rollout.engines.arguments import HOST, own_environment, router_command
 from agar.rollout.engines.config import EnginesConfig
 from agar.rollout.engines.process import GuardedProcess
 
@@ -112,7 +111,7 @@ class RouterProcess:
         """
         command = router_command(self._config, port=self._port, metrics_port=free_port())
         self._process = GuardedProcess(
-            f"router {self._config.router}", command, log=self._log, environment=os.environ, grace_s=1.0
+            f"router {self._config.router}", command, log=self._log, environment=own_environment(), grace_s=1.0
         )
         self._process.start()
         await self._process.until_ready(self._answers, timeout_s=60, stall_timeout_s=60)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agar.cli import train
-from agar.errors import EngineError
+from agar.errors import ConfigError, EngineError
 from agar.loop import Progress
 from agar.recipe.folder import RunFolder
 from agar.recipe.train import Result, Run
@@ -33,20 +33,25 @@ def recipe(tmp_path, model):
     return path
 
 
+def prepare(given: Namespace):
+    with train.prepared(given) as found:
+        return found
+
+
 def options(*overrides: str, resume: Path | None = None) -> Namespace:
     return Namespace(command="train", resume=resume, overrides=list(overrides))
 
 
 def test_a_resume_with_other_settings_keeps_them_for_the_next_one(recipe):
-    _, folder, _ = train.prepare(options(str(recipe)))
-    train.prepare(options("--run.steps", "7", resume=folder.path))
-    resolved, _, checkpoint = train.prepare(options(resume=folder.path))
+    _, folder, _ = prepare(options(str(recipe)))
+    prepare(options("--run.steps", "7", resume=folder.path))
+    resolved, _, checkpoint = prepare(options(resume=folder.path))
     assert resolved.config.run.steps == 7
     assert checkpoint is None
 
 
 def test_a_run_that_starts_over_begins_its_metrics_anew(recipe, monkeypatch):
-    resolved, folder, _ = train.prepare(options(str(recipe)))
+    resolved, folder, _ = prepare(options(str(recipe)))
     folder.metrics.write_text('{"step": 1, "time_s": 2.0}\n{"step": 2, "ti')
 
     async def nothing(self: Run) -> Result:
@@ -81,10 +86,20 @@ def test_a_run_that_broke_off_says_from_where_it_can_go_on(recipe, monkeypatch, 
 
 
 def test_a_resume_says_where_it_goes_on_and_what_is_new(recipe):
-    _, folder, _ = train.prepare(options(str(recipe)))
-    resolved, _, none = train.prepare(options("--run.steps", "7", resume=folder.path))
+    _, folder, _ = prepare(options(str(recipe)))
+    resolved, _, none = prepare(options("--run.steps", "7", resume=folder.path))
     shown = ["the run has no checkpoint, so it starts over", "run.steps = 7"]
     assert train.changes(resolved, none, resumed=True) == shown
     folder.finish_checkpoint(folder.start_checkpoint(2), Progress(step=2), b"{}", keep=1)
-    resolved, _, found = train.prepare(options(resume=folder.path))
+    resolved, _, found = prepare(options(resume=folder.path))
     assert train.changes(resolved, found, resumed=True) == ["the run goes on after step 2"]
+
+
+def test_a_run_that_is_under_way_is_not_resumed(recipe):
+    with train.prepared(options(str(recipe))) as (_, folder, _):
+        (folder.path / "traces").mkdir()
+        (folder.path / "traces" / "step-000001.jsonl").write_text("x\n")
+        with pytest.raises(ConfigError, match="still under way in another process"):
+            prepare(options("--run.steps", "7", resume=folder.path))
+        assert (folder.path / "traces" / "step-000001.jsonl").exists(), "nothing was set aside"
+    assert prepare(options(resume=folder.path))[0].config.run.steps == 3

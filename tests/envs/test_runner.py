@@ -133,6 +133,9 @@ async def test_an_environment_made_by_gymnasium_plays_too():
         (("a", float("nan"), False, False, {}), "reward nan"),
         (("a", float("inf"), False, False, {}), "reward inf"),
         (("a", 0.0, False, True, {"failure": "bad luck"}), "set an agar.Outcome"),
+        (("a", 0.0, True, False, {"reward_parts": [1.0]}), "a table of names and numbers"),
+        (("a", 0.0, True, False, {"reward_parts": {"style": "good"}}), "a table of names and numbers"),
+        (("a", 0.0, True, False, {"reward_parts": {"style": float("nan")}}), "must be finite"),
     ],
 )
 @pytest.mark.parametrize("make_env", [Says, SaysLater])
@@ -195,3 +198,60 @@ async def test_what_an_episode_holds_is_released_at_its_end_and_at_close():
         await runner.astep("x")
         assert env.released == 2  # the reset releases what came before it
     assert env.released == 3
+
+
+class Stuck(Says):
+    """Its step waits until it is let go; notes what overlaps."""
+
+    def __init__(self):
+        super().__init__(step=("bye", 1.0, True, False, {}))
+        self.go, self.closed = threading.Event(), threading.Event()
+        self.inside = 0
+        self.log = []
+
+    def _note(self, what):
+        self.inside += 1
+        self.log.append((what, self.inside))
+        if what == "step":
+            self.go.wait(30)
+        self.inside -= 1
+
+    def reset(self, *, seed=None, options=None):
+        self._note("reset")
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        self._note("step")
+        return super().step(action)
+
+    def close(self):
+        self._note("close")
+        self.closed.set()
+
+
+async def test_a_call_that_hangs_is_never_joined_by_another():
+    env = Stuck()
+    runner = as_async(env, step_timeout_s=0.1)
+    await runner.areset()
+    with pytest.raises(EnvError, match="did not return"):
+        await runner.astep("x")
+    with pytest.raises(EnvError, match="did not return"):
+        await runner.areset()
+    assert env.log == [("reset", 1), ("step", 1)]
+    env.go.set()
+    await runner.areset()
+    await runner.aclose()
+    assert env.log[2:] == [("reset", 1), ("close", 1)]
+
+
+async def test_an_environment_that_hangs_is_closed_when_it_returns_and_nobody_waits():
+    env = Stuck()
+    runner = as_async(env, step_timeout_s=0.1)
+    await runner.areset()
+    with pytest.raises(EnvError, match="did not return"):
+        await runner.astep("x")
+    await asyncio.wait_for(runner.aclose(), 5)
+    assert ("close", 1) not in env.log
+    env.go.set()
+    assert await asyncio.to_thread(env.closed.wait, 5)
+    assert env.log[-1] == ("close", 1), "not before the step had ended"

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -113,3 +114,9 @@ def test_a_malformed_line_is_refused(trace, break_it):
 def test_garbage_is_refused(line):
     with pytest.raises(LedgerError):
         Trace.load(line)
+
+
+def test_what_json_cannot_hold_is_a_clean_error(trace):
+    odd = replace(trace, task=TaskRow(key="k", payload={"seen": {1, 2}}))
+    with pytest.raises(LedgerError, match=r"set.*task's payload"):
+        odd.dump()

@@ -184,15 +184,17 @@ async def test_a_budget_truncates_an_endless_episode(model, limits):
     assert len(emit(trace)) == 1
 
 
-async def test_the_wall_clock_truncates_and_a_call_under_way_quarantines(model):
+@pytest.mark.parametrize("transport", ["direct", "http"])
+async def test_the_wall_clock_truncates_and_a_call_under_way_is_never_trained(model, transport):
     class Slow:
         async def generate(self, ids: Any, sampling: Sampling, *, routing_key: str) -> Any:
             await asyncio.sleep(60)
 
-    async with gateway_with(model, Slow()) as play:
-        trace = await play(Echo, episode_timeout_s=0.2)
+    async with gateway_with(model, Slow()) as play, ChatAgent(transport=transport) as agent:
+        trace = await play(Echo, agent=agent, episode_timeout_s=0.5)
         assert play.gateway.open_sessions == 0
-    assert trace.outcome in {Outcome.TRUNCATED, Outcome.INFRA_ERROR}
+    assert trace.outcome is Outcome.TRUNCATED
+    assert "wall clock" in trace.reason
     assert emit(trace) == []
 
 

@@ -1,7 +1,9 @@
 """Admission, order, drops, retries, resume."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -146,6 +148,17 @@ async def test_a_group_without_a_trainable_attempt_is_replaced_and_counted():
     assert counts == {"dropped_groups/no_trainable_attempt": 1, "failed_attempts/env_error": 2}
 
 
+async def test_a_group_of_quarantined_traces_alone_is_replaced():
+    async def play(attempt: Attempt) -> Trace:
+        return replace(trace_of(attempt), open_calls=int(attempt.group.ordinal == 0))
+
+    scheduler = scheduler_of(play)
+    async with scheduler.running():
+        groups, counts = await scheduler.take()
+    assert [group.id.ordinal for group in groups] == [1, 2, 3]
+    assert counts == {"dropped_groups/no_trainable_attempt": 1}
+
+
 async def test_mixed_drops_groups_of_equal_rewards():
     async def play(attempt: Attempt) -> Trace:
         equal = attempt.group.ordinal in {0, 2}
@@ -239,3 +252,43 @@ async def test_a_resume_with_other_streams_of_tasks_is_refused():
     streams = [Stream(TasksConfig(env="Any-v0"), Counting()) for _ in range(2)]
     with pytest.raises(ConfigError, match=r"positions in 1 streams of tasks, the recipe has 2"):
         Scheduler(streams=streams, play=play, config=RolloutConfig(), seed=0).load_state(state)
+
+
+class Odd(Counting):
+    """Tasks whose payload is not what JSON knows."""
+
+    def __init__(self, payload: dict[str, Any]) -> None:
+        super().__init__()
+        self.payload = payload
+
+    def next(self) -> TaskRow:
+        return TaskRow(key=super().next().key, payload=self.payload)
+
+
+def odd_scheduler(payload: dict[str, Any]) -> Scheduler:
+    async def play(attempt: Attempt) -> Trace:
+        await asyncio.sleep(0.2 * attempt.index)
+        return trace_of(attempt)
+
+    config = RolloutConfig(tasks_per_step=1, group_size=2)
+    return Scheduler(streams=[Stream(TasksConfig(env="Any-v0"), Odd(payload))], play=play, config=config, seed=0)
+
+
+async def test_numpys_numbers_in_a_payload_survive_a_checkpoint():
+    first = odd_scheduler({"seed": np.int64(3), "trail": np.array([1, 2])})
+    async with first.running():
+        await settle()
+    state = json.loads(json.dumps(first.state()))
+    assert state["queue"][0]["task"]["payload"]["seed"] == 3
+    second = odd_scheduler({})
+    second.load_state(state)
+    async with second.running():
+        groups, _ = await second.take()
+    assert groups[0].task.payload["seed"] == 3
+
+
+async def test_a_payload_that_no_checkpoint_can_hold_is_refused_before_it_is_played():
+    scheduler = odd_scheduler({"seen": {1, 2}})
+    async with scheduler.running():
+        with pytest.raises(ConfigError, match=r"payload of task 't0' of Any-v0 cannot be kept.*set"):
+            await scheduler.take()

@@ -16,6 +16,7 @@ from agar.trainer.config import ParallelConfig, PlacementConfig
 logger = logging.getLogger(__name__)
 
 _MARK = "AGAR_RAY_CLUSTER"
+_WATCHDOG_S = 40.0
 _SPARE_CPUS = 16
 """Places in a local cluster for the ranks of other policies."""
 
@@ -115,7 +116,17 @@ class RayCluster:
         watchdog, self._watchdog = self._watchdog, None
         if watchdog is not None and watchdog.stdin is not None:
             watchdog.stdin.close()
-            await asyncio.to_thread(watchdog.wait)
+            await asyncio.to_thread(_end, watchdog)
+
+
+def _end(watchdog: subprocess.Popen[bytes]) -> None:
+    """Wait for the watchdog, which has a deadline of its own."""
+    try:
+        watchdog.wait(_WATCHDOG_S)
+    except subprocess.TimeoutExpired:
+        logger.warning("the watchdog of Ray's processes did not end within %g s and is killed", _WATCHDOG_S)
+        watchdog.kill()
+        watchdog.wait()
 
 
 def _start_watchdog(mark: str) -> subprocess.Popen[bytes]:

@@ -3,6 +3,8 @@
 import argparse
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from agar.cli.recipes import add_recipe, read_recipe, take_recipe
@@ -26,18 +28,18 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         ConfigError: the recipe cannot be used; nothing has started.
     """
-    resolved, folder, checkpoint = prepare(options)
-    print(f"run folder: {folder.path}", flush=True)
-    for line in changes(resolved, checkpoint, resumed=options.resume is not None):
-        print(f"  {line}", flush=True)
-    try:
-        result = train(resolved.config, folder, checkpoint, training=options.command == "train")
-    except BaseException:
-        if saved := folder.checkpoints():
-            after = saved[-1].progress().step
-            print(f"go on after step {after} with: agar {options.command} --resume {folder.path}", file=sys.stderr)
-        raise
-    conclude(result, options.command)
+    with prepared(options) as (resolved, folder, checkpoint):
+        print(f"run folder: {folder.path}", flush=True)
+        for line in changes(resolved, checkpoint, resumed=options.resume is not None):
+            print(f"  {line}", flush=True)
+        try:
+            result = train(resolved.config, folder, checkpoint, training=options.command == "train")
+        except BaseException:
+            if saved := folder.checkpoints():
+                after = saved[-1].progress().step
+                print(f"go on after step {after} with: agar {options.command} --resume {folder.path}", file=sys.stderr)
+            raise
+        conclude(result, options.command)
     return 0
 
 
@@ -53,8 +55,9 @@ def changes(resolved: "Resolved[Recipe]", checkpoint: "Checkpoint | None", *, re
     return [f"the run {start}", *(f"{path} = {json.dumps(values[path], default=str)}" for path in given)]
 
 
-def prepare(options: argparse.Namespace) -> "tuple[Resolved[Recipe], RunFolder, Checkpoint | None]":
-    """Read and check the settings, and make or open the run folder.
+@contextmanager
+def prepared(options: argparse.Namespace) -> "Iterator[tuple[Resolved[Recipe], RunFolder, Checkpoint | None]]":
+    """Read and check the settings, and make or open the run folder, which is this process's own until the end.
 
     Raises:
         ConfigError: something in them is wrong.
@@ -68,17 +71,20 @@ def prepare(options: argparse.Namespace) -> "tuple[Resolved[Recipe], RunFolder, 
         resolved.config.check(options.command)
         folder = RunFolder.create(resolved.config.run.dir, resolved.config.run.name)
         folder.save_recipe(resolved.json())
-        return resolved, folder, None
+        with folder.claimed():
+            yield resolved, folder, None
+        return
     path, overrides = take_recipe(options)
     if path is not None:
         raise ConfigError(f"--resume takes the recipe from its run folder, but {path} was given too: leave one out")
     folder = RunFolder.open(options.resume)
     resolved = resolve(Recipe, files=[folder.recipe], overrides=overrides)
     resolved.config.check(options.command)
-    checkpoint = folder.rewind()
-    if overrides:
-        folder.save_recipe(resolved.json())
-    return resolved, folder, checkpoint
+    with folder.claimed():
+        checkpoint = folder.rewind()
+        if overrides:
+            folder.save_recipe(resolved.json())
+        yield resolved, folder, checkpoint
 
 
 def train(recipe: "Recipe", folder: "RunFolder", checkpoint: "Checkpoint | None", *, training: bool) -> "Result":

@@ -23,9 +23,24 @@ T = TypeVar("T")
 
 
 def dump_line(version: int, value: Any) -> bytes:
-    """One line of JSON, without the line end: `{"format": "agar-trace", "version": N, "trace": ...}`."""
+    """One line of JSON, without the line end: `{"format": "agar-trace", "version": N, "trace": ...}`.
+
+    Raises:
+        LedgerError: something in it has no form in JSON.
+    """
     document = {"format": "agar-trace", "version": version, "trace": _encode(value)}
-    return json.dumps(document, ensure_ascii=True, separators=(",", ":"), allow_nan=True).encode("ascii")
+    try:
+        return json.dumps(document, ensure_ascii=True, separators=(",", ":"), allow_nan=True).encode("ascii")
+    except (TypeError, ValueError) as error:
+        raise LedgerError(
+            f"a trace cannot be written: {error}; give plain values (text, numbers, lists, tables) in what goes along "
+            "with it, such as a task's payload"
+        ) from error
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON has it, as far as it can: frozen dataclasses, enums, numpy's numbers and arrays."""
+    return _encode(value)
 
 
 def load_line(version: int, line: bytes, kind: type[T]) -> T:

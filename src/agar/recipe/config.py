@@ -43,7 +43,7 @@ class RunConfig(BaseConfig):
     keep_checkpoints: int = Field(2, ge=1)
     """How many of the newest checkpoints to keep."""
     keep_traces: bool = True
-    """Write the trace of every episode to the run folder."""
+    """Write the traces of all episodes that are trained on or evaluated to the run folder."""
     shuffle_rewards: bool = False
     """Permute rewards within each group: a control that must not learn."""
 

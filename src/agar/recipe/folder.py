@@ -1,10 +1,12 @@
 """The run folder: resolved settings, metrics, traces, checkpoints."""
 
+import fcntl
 import json
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -81,6 +83,22 @@ class RunFolder:
         if not (path / "recipe.json").is_file():
             raise ConfigError(f"{path} is not a run folder: it has no recipe.json; give the folder that a run printed")
         return cls(path.resolve())
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Keep other processes from running in this folder meanwhile; a claim ends with its process, however it ends.
+
+        Raises:
+            ConfigError: another process runs in it.
+        """
+        with (self.path / ".lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ConfigError(
+                    f"the run in {self.path} is still under way in another process: wait for its end, or stop it first"
+                ) from error
+            yield
 
     @property
     def recipe(self) -> Path:

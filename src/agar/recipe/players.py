@@ -91,6 +91,7 @@ async def playing(recipe: Recipe, *, logs: Path) -> AsyncIterator[Players]:
         EngineError, DeadlineError: an engine did not come up; the message quotes its log.
         UnsupportedPlatformError: the machine lacks something, for instance a sandbox.
     """
+    families = {name: family_for(policy.model) for name, policy in recipe.policies.items()}  # refused before the start
     async with AsyncExitStack() as stack:
         pools = {
             name: EnginePool(recipe.engines, policy.model, run_dir=logs / name)
@@ -100,7 +101,7 @@ async def playing(recipe: Recipe, *, logs: Path) -> AsyncIterator[Players]:
         gateway = await stack.enter_async_context(
             Gateway(
                 engines={name: pool.client() for name, pool in pools.items()},
-                families={name: family_for(policy.model) for name, policy in recipe.policies.items()},
+                families=families,
                 record=recipe.ledger.record,
                 config=recipe.gateway.model_copy(update={"context_tokens": context_tokens(recipe)}),
             )

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from agar.errors import ConfigError
-from agar.rollout.engines.arguments import engine_command, engine_environment, flags, router_command
+from agar.rollout.engines.arguments import engine_command, engine_environment, flags, own_environment, router_command
 from agar.rollout.engines.config import EnginesConfig
 
 
@@ -63,3 +63,14 @@ def test_routers_keep_a_session_with_its_engine():
 def test_shims_are_on_the_path_of_cpu_engines_only():
     assert engine_environment(EnginesConfig())["PYTHONPATH"].endswith("shim")
     assert not engine_environment(EnginesConfig(backend="fake")).get("PYTHONPATH", "").endswith("shim")
+
+
+def test_no_engine_or_router_carries_the_mark_by_which_the_trainer_ends_rays_processes(monkeypatch):
+    """Both start side by side: what carried the mark would be killed when the trainer closes."""
+    from agar.trainer.ray import cluster
+
+    monkeypatch.setenv(cluster._MARK, "0123")
+    monkeypatch.setenv("SOMETHING_ELSE", "stays")
+    for environment in (own_environment(), engine_environment(EnginesConfig(backend="fake"))):
+        assert cluster._MARK not in environment
+        assert environment["SOMETHING_ELSE"] == "stays"

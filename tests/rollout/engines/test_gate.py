@@ -49,3 +49,21 @@ async def test_broken_gate_refuses_until_it_is_repaired():
     gate.repair()
     async with gate.passing(1) as version:
         assert version == 4
+
+
+async def test_a_gate_that_closes_again_at_once_lets_nobody_slip_in():
+    gate = Gate(version=1)
+    gate.close()
+
+    async def call():
+        async with gate.passing(5) as version:
+            return version
+
+    waiting = asyncio.create_task(call())
+    await asyncio.sleep(0)
+    gate.open(2)
+    gate.close()
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    gate.open(3)
+    assert await waiting == 3
