@@ -108,6 +108,10 @@ def test_without_a_tokenizer_it_says_so(folder, tmp_path):
 def test_a_place_that_cannot_be_written_is_an_error_with_a_fix(folder, tmp_path):
     with pytest.raises(ConfigError, match="--out"):
         write_page(folder, tmp_path / "nowhere" / "view.html", episodes=1)
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(ConfigError, match="--out"):
+        write_page(folder, tmp_path / "taken", episodes=1)
+    assert not (tmp_path / "taken.partial").exists()
 
 
 @pytest.mark.slow

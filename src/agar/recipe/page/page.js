@@ -18,7 +18,7 @@ function make(name, options = {}, ...children) {
   if (parent) parent.append(element);
   return element;
 }
-const number = (value) => (typeof value === "number" ? (Number.isInteger(value) ? String(value) : value.toPrecision(4).replace(/\.?0+$/, "")) : String(value));
+const number = (value) => (typeof value === "number" ? String(Number.isInteger(value) ? value : Number(value.toPrecision(4))) : String(value));
 const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 
 // ------------------------------------------------------------------------------------------------ the tip
@@ -348,13 +348,14 @@ const total = run.files.reduce((sum, file) => sum + file.total, 0);
 at("name").textContent = run.name;
 const facts_ = [total > episodes.length + run.unreadable
   ? `${episodes.length.toLocaleString("en")} of ${plural(total, "episode")} are on this page, the first of each batch; ${(total - episodes.length - run.unreadable).toLocaleString("en")} are left out (agar view --episodes N shows more)`
-  : plural(total, "episode")];
+  : total ? plural(total, "episode") : "no episodes were kept"];
 if (run.unreadable) facts_.push(`${plural(run.unreadable, "line")} could not be read (agar audit says why)`);
 if (episodes.some((e) => e.violations)) facts_.push("some episodes break an invariant");
 for (const [policy, texts] of Object.entries(run.texts)) if (!Object.keys(texts).length) facts_.push(`no tokenizer of ${policy} was found: ids are shown`);
 at("about").textContent = facts_.join("; ");
 at("recipe").textContent = JSON.stringify(run.recipe, null, 2);
 drawMetrics();
-prepareList();
+if (total) prepareList();
+else at("list").hidden = true;
 addEventListener("hashchange", openEpisode);
 openEpisode();

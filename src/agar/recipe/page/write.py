@@ -61,6 +61,8 @@ def write_page(folder: RunFolder, out: Path, *, episodes: int) -> Page:
         os.replace(partial, out)
     except OSError as error:
         raise ConfigError(f"cannot write {out} ({error.strerror}): give another place with --out") from error
+    finally:
+        partial.unlink(missing_ok=True)
     return Page(
         path=out,
         shown=len(writer.summaries),
