@@ -16,7 +16,7 @@ from agar.ledger.forest import Forest, Plan
 from agar.ledger.node import Difference, Node
 from agar.rollout.gateway.budget import Account, Budget, Limits
 from agar.rollout.gateway.call import ModelCall, Reply
-from agar.rollout.gateway.chat_completions import MessageCache
+from agar.rollout.gateway.translation import MessageCache
 from agar.types import Engine, Finish, Message, Sampled, Sampling, ToolCall, ToolSpec, Turn
 
 logger = logging.getLogger(__name__)
@@ -80,6 +80,7 @@ class GatewaySession:
         self._forest = Forest(family, record)
         self._tag = secrets.token_hex(8)  # names the session to routers and in reply ids: the key itself stays secret
         self._open: set[asyncio.Task[Reply]] = set()
+        self._waiting: Counter[asyncio.Task[Reply]] = Counter()  # callers of a call under way
         self._replies: dict[bytes, asyncio.Task[Reply] | Reply] = {}  # by fingerprint; a task while it is under way
         self._sealed: SealedSession | None = None
         self._account = Account(limits, sampling.max_tokens, stop_when_cut=record.truncated == "stop")
@@ -123,8 +124,9 @@ class GatewaySession:
     async def call(self, call: ModelCall) -> Reply:
         """Answer a call.
 
-        A call with a fingerprint goes on if its caller leaves. An identical one joins it while it is under way and
-        gets its stored reply afterwards, as long as nothing was built upon that reply.
+        A call with a fingerprint goes on if its caller leaves, unless it is a stream that nobody else waits for. An
+        identical one joins it while it is under way and gets its stored reply afterwards, as long as nothing was built
+        upon that reply.
 
         Raises:
             SessionClosedError: the session is, or was meanwhile, sealed.
@@ -166,14 +168,17 @@ class GatewaySession:
         return task
 
     async def _wait(self, call: ModelCall, task: asyncio.Task[Reply]) -> Reply:
+        self._waiting[task] += 1
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if self._sealed is not None and task.done():
                 raise SessionClosedError("the session was sealed while the call was under way") from None
-            if call.fingerprint is None:
+            if call.fingerprint is None or (call.stream and self._waiting[task] == 1):
                 task.cancel()
             raise
+        finally:
+            self._waiting[task] -= 1
 
     async def _answer(self, call: ModelCall) -> Reply:
         budget = self._account.spent()
@@ -230,7 +235,7 @@ class GatewaySession:
         if sampled.finish is Finish.ABORT:
             raise EngineAborted(f"the engine aborted the reply after {len(sampled)} tokens: call again")
         return Reply(
-            id=f"chatcmpl-{self._tag}-{number}",
+            id=f"{self._tag}-{number}",
             turn=turn,
             node=node,
             budget=None,
@@ -248,7 +253,7 @@ class GatewaySession:
     def _stop(self, budget: Budget) -> Reply:
         self._stops[budget] += 1
         return Reply(
-            id=f"chatcmpl-{self._tag}-stop-{self._stops.total()}",
+            id=f"{self._tag}-stop-{self._stops.total()}",
             turn=Turn(finish=Finish.LENGTH),
             node=None,
             budget=budget,
@@ -260,13 +265,15 @@ class GatewaySession:
         """An identical call under way, or its reply where nothing was built upon it."""
         known = None if fingerprint is None else self._replies.get(fingerprint)
         if isinstance(known, asyncio.Task):
-            return None if known.done() else known  # done without a reply: it failed, or a budget answered
+            # Done without a reply: it failed, or a budget answered. Being cancelled: its caller has left.
+            return None if known.done() or known.cancelling() else known
         if known is None or known.node is None or self._forest.has_children(known.node.id):
             return None
         return known
 
     def _finished(self, task: asyncio.Task[Reply]) -> None:
         self._open.discard(task)
+        self._waiting.pop(task, None)
         if not task.cancelled() and task.exception() is not None:  # seen here, in case its caller has left
             logger.debug("a call of session %s failed: %r", self._tag, task.exception())
 
