@@ -9,6 +9,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from agar.rollout.gateway.anthropic_messages import MESSAGES, read_conversation
+from agar.rollout.gateway.anthropic_replies import write_models
 from agar.rollout.gateway.call import BadRequest
 from agar.rollout.gateway.chat_completions import CHAT_COMPLETIONS
 from agar.rollout.gateway.dialect import Dialect
@@ -19,7 +21,7 @@ from agar.rollout.gateway.translation import ToolCache
 
 _JSON = "application/json"
 _RETRY_AFTER_S = "1"
-_DIALECTS: Mapping[str, Dialect] = {"/v1/chat/completions": CHAT_COMPLETIONS}
+_DIALECTS: Mapping[str, Dialect] = {"/v1/chat/completions": CHAT_COMPLETIONS, "/v1/messages": MESSAGES}
 
 
 def build_app(sessions: Mapping[str, GatewaySession], *, body_bytes: int, ping_s: float) -> Starlette:
@@ -35,6 +37,7 @@ def build_app(sessions: Mapping[str, GatewaySession], *, body_bytes: int, ping_s
     for prefix in ("", "/s/{session}"):
         for path, dialect in _DIALECTS.items():
             routes.append(Route(f"{prefix}{path}", endpoints.replies(dialect), methods=["POST"]))
+        routes.append(Route(f"{prefix}/v1/messages/count_tokens", endpoints.count_tokens, methods=["POST"]))
         routes.append(Route(f"{prefix}/v1/models", endpoints.models, methods=["GET"]))
     return Starlette(routes=routes, exception_handlers={HTTPException: _http_error})  # type: ignore[dict-item]
 
@@ -66,11 +69,26 @@ class _Endpoints:
 
         return answer
 
+    async def count_tokens(self, request: Request) -> Response:
+        """The length of a prompt; nothing is recorded."""
+        session = self._session(request)
+        if session is None:
+            return _failed(MESSAGES, UNKNOWN_KEY)
+        try:
+            call = read_conversation(await self._body(request), self._tools, session.messages)
+            return Response(orjson.dumps({"input_tokens": session.count(call)}), media_type=_JSON)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception as error:
+            return _failed(MESSAGES, failure_of(error))
+
     async def models(self, request: Request) -> Response:
         """The one model that a session has."""
         session = self._session(request)
         if session is None:
-            return _failed(CHAT_COMPLETIONS, UNKNOWN_KEY)
+            return _failed(_dialect_of(request), UNKNOWN_KEY)
+        if _dialect_of(request) is MESSAGES:
+            return Response(orjson.dumps(write_models([session.policy])), media_type=_JSON)
         row = {"id": session.policy, "object": "model", "created": 0, "owned_by": "agar"}
         return Response(orjson.dumps({"object": "list", "data": [row]}), media_type=_JSON)
 
@@ -80,7 +98,7 @@ class _Endpoints:
         if key is None:
             scheme, _, key = request.headers.get("authorization", "").partition(" ")
             if scheme.lower() != "bearer":
-                return None
+                key = request.headers.get("x-api-key", "")
         return self._sessions.get(key.strip())
 
     async def _body(self, request: Request) -> bytes:
@@ -100,9 +118,14 @@ class _Endpoints:
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:
-    served = ", ".join([*(f"POST {path}" for path in _DIALECTS), "GET /v1/models"])
+    served = ", ".join([*(f"POST {path}" for path in _DIALECTS), "POST /v1/messages/count_tokens", "GET /v1/models"])
     text = f"{request.method} {_shown(request)} is not served here: {served}"
-    return _failed(CHAT_COMPLETIONS, Failure(status=error.status_code, message=text, code="not_found"))
+    return _failed(_dialect_of(request), Failure(status=error.status_code, message=text, code="not_found"))
+
+
+def _dialect_of(request: Request) -> Dialect:
+    """The dialect of a request that is served to all: Anthropic's clients name their version."""
+    return MESSAGES if "anthropic-version" in request.headers else CHAT_COMPLETIONS
 
 
 def _shown(request: Request) -> str:

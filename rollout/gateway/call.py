@@ -40,6 +40,7 @@ class ModelCall:
         fingerprint: equal for equal bodies; None where repeats are new calls.
         stream: the caller wants events; the call is given up when its last caller leaves.
         stream_usage: the events end with the usage.
+        remember: the conversation is to be found again by the reply's id.
     """
 
     messages: tuple[Message, ...]
@@ -50,6 +51,7 @@ class ModelCall:
     fingerprint: bytes | None = None
     stream: bool = False
     stream_usage: bool = False
+    remember: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

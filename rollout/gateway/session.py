@@ -114,8 +114,14 @@ class GatewaySession:
         return self._last_node
 
     def env(self) -> dict[str, str]:
-        """Environment variables that point an OpenAI program at the gateway."""
-        return {"OPENAI_BASE_URL": self.base_url, "OPENAI_API_BASE": self.base_url, "OPENAI_API_KEY": self.id}
+        """Environment variables that point a program of OpenAI's or Anthropic's dialect at the gateway."""
+        return {
+            "OPENAI_BASE_URL": self.base_url,
+            "OPENAI_API_BASE": self.base_url,
+            "OPENAI_API_KEY": self.id,
+            "ANTHROPIC_BASE_URL": self.base_url.removesuffix("/v1"),
+            "ANTHROPIC_AUTH_TOKEN": self.id,
+        }
 
     async def __call__(self, messages: Sequence[Message], *, tools: Sequence[ToolSpec] = ()) -> Turn:
         """One recorded call without HTTP; see `call`. Cancelling it gives the call up."""
@@ -139,7 +145,19 @@ class GatewaySession:
         reply = known if isinstance(known, Reply) else await self._wait(call, known or self._start(call))
         if reply.node is not None:
             self._last_node = reply.node.id
+        if call.remember:
+            self.messages.remember(reply.id, (*call.messages, reply.turn.message()), call.tools)
         return reply
+
+    def count(self, call: ModelCall) -> int:
+        """How many tokens the prompt of a call has; records nothing.
+
+        Raises:
+            SessionClosedError: the session is sealed.
+            LedgerError: the messages cannot be rendered, or the record policy refuses them.
+        """
+        self._require_open()
+        return len(self._forest.plan(call.messages, call.tools, respelled=call.respelled).prompt)
 
     def seal(self) -> SealedSession:
         """End the session: revoke its key, cancel what is under way, and give its record. May be called again."""

@@ -59,6 +59,7 @@ class MessageCache:
     def __init__(self) -> None:
         self._known: dict[MessageReader, dict[bytes, tuple[tuple[Message, ...], bool]]] = {}
         self._spelt: dict[str, Mapping[str, Any]] = {}
+        self._remembered: dict[str, tuple[tuple[Message, ...], tuple[ToolSpec, ...]]] = {}
 
     def read(self, rows: Any, reader: MessageReader) -> tuple[list[Message], frozenset[int]]:
         """The messages in `rows`, and the indexes of those whose tool arguments are spelt otherwise than we do.
@@ -89,6 +90,20 @@ class MessageCache:
         text = spell(arguments)
         self._spelt[text] = arguments
         return text
+
+    def remember(self, reply: str, messages: tuple[Message, ...], tools: tuple[ToolSpec, ...]) -> None:
+        """Keep a conversation for a caller that will send only what comes after it.
+
+        Args:
+            reply: id of the last reply.
+            messages: the conversation, that reply included.
+            tools: what it offers.
+        """
+        self._remembered[reply] = (messages, tools)
+
+    def recall(self, reply: str) -> tuple[tuple[Message, ...], tuple[ToolSpec, ...]] | None:
+        """The messages and tools kept under a reply's id, or None."""
+        return self._remembered.get(reply)
 
 
 def read_object(body: bytes) -> dict[str, Any]:
