@@ -15,13 +15,18 @@ from agar.rollout.gateway.call import BadRequest
 from agar.rollout.gateway.chat_completions import CHAT_COMPLETIONS
 from agar.rollout.gateway.dialect import Dialect
 from agar.rollout.gateway.failures import UNKNOWN_KEY, Failure, failure_of
+from agar.rollout.gateway.responses import RESPONSES
 from agar.rollout.gateway.session import GatewaySession
 from agar.rollout.gateway.streaming import stream_reply
 from agar.rollout.gateway.translation import ToolCache
 
 _JSON = "application/json"
 _RETRY_AFTER_S = "1"
-_DIALECTS: Mapping[str, Dialect] = {"/v1/chat/completions": CHAT_COMPLETIONS, "/v1/messages": MESSAGES}
+_DIALECTS: Mapping[str, Dialect] = {
+    "/v1/chat/completions": CHAT_COMPLETIONS,
+    "/v1/responses": RESPONSES,
+    "/v1/messages": MESSAGES,
+}
 
 
 def build_app(sessions: Mapping[str, GatewaySession], *, body_bytes: int, ping_s: float) -> Starlette:

@@ -10,7 +10,6 @@ from typing import Any
 
 import orjson
 
-from agar.ledger.canonical import spell
 from agar.rollout.gateway.call import BadRequest, ModelCall, Reply
 from agar.rollout.gateway.dialect import Dialect
 from agar.rollout.gateway.failures import Failure
@@ -20,7 +19,7 @@ from agar.rollout.gateway.translation import (
     ToolCache,
     fingerprint,
     joined,
-    read_arguments,
+    read_call,
     read_object,
     read_stream,
     read_tool,
@@ -238,14 +237,11 @@ def _calls(rows: Any, where: str, spelt: Spelt) -> tuple[tuple[ToolCall, ...], b
     respelled = False
     for row in rows:
         function = row.get("function") if isinstance(row, dict) else None
-        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        if not isinstance(function, dict):
             raise BadRequest(f"{where} must hold function calls with a name", where)
-        raw = function.get("arguments")
-        arguments = spelt.get(raw) if isinstance(raw, str) else None
-        if arguments is None:
-            arguments = read_arguments(raw, where)
-            respelled = respelled or spell(arguments) != raw
-        calls.append(ToolCall(id=str(row.get("id", "")), name=function["name"], arguments=arguments))
+        call, spelt_otherwise = read_call(row.get("id"), function.get("name"), function.get("arguments"), where, spelt)
+        calls.append(call)
+        respelled = respelled or spelt_otherwise
     return tuple(calls), respelled
 
 

@@ -9,7 +9,7 @@ import orjson
 
 from agar.ledger.canonical import nested_within, spell
 from agar.rollout.gateway.call import BadRequest
-from agar.types import Message, Part, TextPart, ToolSpec
+from agar.types import Message, Part, TextPart, ToolCall, ToolSpec
 
 Spelt = Mapping[str, Mapping[str, Any]]
 """Tool arguments that went out, by their text."""
@@ -61,14 +61,19 @@ class MessageCache:
         self._spelt: dict[str, Mapping[str, Any]] = {}
         self._remembered: dict[str, tuple[tuple[Message, ...], tuple[ToolSpec, ...]]] = {}
 
-    def read(self, rows: Any, reader: MessageReader) -> tuple[list[Message], frozenset[int]]:
+    def read(self, rows: Any, reader: MessageReader, *, name: str = "messages") -> tuple[list[Message], frozenset[int]]:
         """The messages in `rows`, and the indexes of those whose tool arguments are spelt otherwise than we do.
+
+        Args:
+            rows: what the field `name` holds.
+            reader: reads one row.
+            name: the field.
 
         Raises:
             BadRequest: it is no list of messages.
         """
         if not isinstance(rows, list) or not rows:
-            raise BadRequest("messages must be a list with at least one message", "messages")
+            raise BadRequest(f"{name} must be a list with at least one message", name)
         known = self._known.setdefault(reader, {})
         messages: list[Message] = []
         respelled: list[int] = []
@@ -76,10 +81,10 @@ class MessageCache:
             try:
                 key = orjson.dumps(row)
             except TypeError:
-                raise too_deep(f"messages[{index}]") from None
+                raise too_deep(f"{name}[{index}]") from None
             found = known.get(key)
             if found is None:
-                found = known[key] = reader(row, f"messages[{index}]", self._spelt)
+                found = known[key] = reader(row, f"{name}[{index}]", self._spelt)
             if found[1]:
                 respelled += range(len(messages), len(messages) + len(found[0]))
             messages += found[0]
@@ -184,6 +189,22 @@ def read_arguments(raw: Any, where: str) -> dict[str, Any]:
     except (ValueError, TypeError, RecursionError) as error:
         raise BadRequest(f"{where}: arguments must be the JSON text of an object ({error})", where) from None
     return value
+
+
+def read_call(id: Any, name: Any, raw: Any, where: str, spelt: Spelt) -> tuple[ToolCall, bool]:
+    """A tool call whose arguments are JSON text, and whether they are spelt otherwise than `canonical.spell` does.
+
+    Raises:
+        BadRequest: it has no name, or its arguments are no JSON object.
+    """
+    if not isinstance(name, str):
+        raise BadRequest(f"{where} must hold function calls with a name", where)
+    arguments = spelt.get(raw) if isinstance(raw, str) else None
+    respelled = arguments is None
+    if arguments is None:
+        arguments = read_arguments(raw, where)
+        respelled = spell(arguments) != raw
+    return ToolCall(id="" if id is None else str(id), name=name, arguments=arguments), respelled
 
 
 def read_tool(row: Mapping[str, Any], schema: str, where: str) -> ToolSpec:

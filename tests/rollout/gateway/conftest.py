@@ -104,3 +104,24 @@ def trained() -> Callable[[SealedSession], list[Sample]]:
         return samples
 
     return rows
+
+
+def restore(value):
+    """A recorded value with its shortened parts as long as they were."""
+    if isinstance(value, list):
+        return [restore(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "$text_len" in value:
+        return (value["$sha256_16"] + " lorem ipsum" * (value["$text_len"] // 12 + 1))[: value["$text_len"]]
+    if "$tool" in value:
+        fields = {"name": value["$tool"], "description": value["$sha256_16"], "defer_loading": True, "strict": True}
+        fields |= {"input_schema": {"type": "object"}, "parameters": {"type": "object"}}
+        kind = value["$tool"] if "parameters" not in value["keys"] else "function"
+        return {key: kind if key == "type" else fields.get(key, []) for key in value["keys"]}
+    return {key: restore(item) for key, item in value.items()}
+
+
+@pytest.fixture
+def restored() -> Callable[[object], object]:
+    return restore
