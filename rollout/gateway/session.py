@@ -130,9 +130,8 @@ class GatewaySession:
     async def call(self, call: ModelCall) -> Reply:
         """Answer a call.
 
-        A call with a fingerprint goes on if its caller leaves, unless it is a stream that nobody else waits for. An
-        identical one joins it while it is under way and gets its stored reply afterwards, as long as nothing was built
-        upon that reply.
+        A call with a fingerprint goes on if its caller leaves, unless it is a stream and nobody else waits. Identical
+        ones join it while it is under way, then get its stored reply until something is built upon it.
 
         Raises:
             SessionClosedError: the session is, or was meanwhile, sealed.
@@ -197,6 +196,8 @@ class GatewaySession:
             raise
         finally:
             self._waiting[task] -= 1
+            if not self._waiting[task]:
+                del self._waiting[task]
 
     async def _answer(self, call: ModelCall) -> Reply:
         budget = self._account.spent()
@@ -291,7 +292,6 @@ class GatewaySession:
 
     def _finished(self, task: asyncio.Task[Reply]) -> None:
         self._open.discard(task)
-        self._waiting.pop(task, None)
         if not task.cancelled() and task.exception() is not None:  # seen here, in case its caller has left
             logger.debug("a call of session %s failed: %r", self._tag, task.exception())
 
