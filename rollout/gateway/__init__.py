@@ -1,1 +1,1 @@
-"""The gateway: what agents talk to. It speaks OpenAI's dialect outside and tokens inside, and records every call."""
+"""The gateway: what agents talk to. It speaks their dialects outside and tokens inside, and records every call."""

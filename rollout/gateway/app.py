@@ -1,8 +1,6 @@
-"""The gateway's HTTP surface: routes, keys, errors in OpenAI's shape."""
+"""The gateway's HTTP surface: routes and keys."""
 
-import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
 
 import orjson
 from starlette.applications import Starlette
@@ -11,55 +9,91 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from agar.errors import AgarError, DeadlineError, EngineAborted, EngineError, LedgerError, SessionClosedError
+from agar.rollout.gateway.anthropic_messages import MESSAGES, read_conversation
+from agar.rollout.gateway.anthropic_replies import write_models
 from agar.rollout.gateway.call import BadRequest
-from agar.rollout.gateway.chat_completions import ToolCache, read_request, write_reply
+from agar.rollout.gateway.chat_completions import CHAT_COMPLETIONS
+from agar.rollout.gateway.dialect import Dialect
+from agar.rollout.gateway.failures import UNKNOWN_KEY, Failure, failure_of
+from agar.rollout.gateway.responses import RESPONSES
 from agar.rollout.gateway.session import GatewaySession
-
-logger = logging.getLogger(__name__)
+from agar.rollout.gateway.streaming import stream_reply
+from agar.rollout.gateway.translation import ToolCache
 
 _JSON = "application/json"
 _RETRY_AFTER_S = "1"
+_DIALECTS: Mapping[str, Dialect] = {
+    "/v1/chat/completions": CHAT_COMPLETIONS,
+    "/v1/responses": RESPONSES,
+    "/v1/messages": MESSAGES,
+}
 
 
-def build_app(sessions: Mapping[str, GatewaySession], *, body_bytes: int) -> Starlette:
+def build_app(sessions: Mapping[str, GatewaySession], *, body_bytes: int, ping_s: float) -> Starlette:
     """The application over the open sessions.
 
     Args:
         sessions: open sessions by key; the caller adds and removes them.
         body_bytes: the largest request body.
+        ping_s: how long a stream may be silent.
     """
-    endpoints = _Endpoints(sessions, body_bytes)
+    endpoints = _Endpoints(sessions, body_bytes, ping_s)
     routes = []
     for prefix in ("", "/s/{session}"):
-        routes.append(Route(f"{prefix}/v1/chat/completions", endpoints.chat_completions, methods=["POST"]))
+        for path, dialect in _DIALECTS.items():
+            routes.append(Route(f"{prefix}{path}", endpoints.replies(dialect), methods=["POST"]))
+        routes.append(Route(f"{prefix}/v1/messages/count_tokens", endpoints.count_tokens, methods=["POST"]))
         routes.append(Route(f"{prefix}/v1/models", endpoints.models, methods=["GET"]))
     return Starlette(routes=routes, exception_handlers={HTTPException: _http_error})  # type: ignore[dict-item]
 
 
 class _Endpoints:
-    def __init__(self, sessions: Mapping[str, GatewaySession], body_bytes: int) -> None:
+    def __init__(self, sessions: Mapping[str, GatewaySession], body_bytes: int, ping_s: float) -> None:
         self._sessions = sessions
-        self._body_bytes = body_bytes
+        self._body_bytes, self._ping_s = body_bytes, ping_s
         self._tools = ToolCache()
 
-    async def chat_completions(self, request: Request) -> Response:
+    def replies(self, dialect: Dialect) -> Callable[[Request], Awaitable[Response]]:
+        """The endpoint that answers calls in a dialect."""
+
+        async def answer(request: Request) -> Response:
+            session = self._session(request)
+            if session is None:
+                return _failed(dialect, UNKNOWN_KEY)
+            try:
+                call = dialect.read(await self._body(request), self._tools, session.messages)
+                if call.stream:
+                    return await stream_reply(request, session, call, dialect, ping_s=self._ping_s)
+                reply = await session.call(call)
+                body = dialect.write(reply, call.model or session.policy, session.messages)
+                return Response(body, media_type=_JSON)
+            except ClientDisconnect:
+                return Response(status_code=499)
+            except Exception as error:
+                return _failed(dialect, failure_of(error))
+
+        return answer
+
+    async def count_tokens(self, request: Request) -> Response:
+        """The length of a prompt; nothing is recorded."""
         session = self._session(request)
         if session is None:
-            return _unknown_key()
+            return _failed(MESSAGES, UNKNOWN_KEY)
         try:
-            call = read_request(await self._body(request), self._tools, session.messages)
-            reply = await session.call(call)
-            return Response(write_reply(reply, call.model or session.policy, session.messages), media_type=_JSON)
+            call = read_conversation(await self._body(request), self._tools, session.messages)
+            return Response(orjson.dumps({"input_tokens": session.count(call)}), media_type=_JSON)
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception as error:
-            return _failure(error)
+            return _failed(MESSAGES, failure_of(error))
 
     async def models(self, request: Request) -> Response:
+        """The one model that a session has."""
         session = self._session(request)
         if session is None:
-            return _unknown_key()
+            return _failed(_dialect_of(request), UNKNOWN_KEY)
+        if _dialect_of(request) is MESSAGES:
+            return Response(orjson.dumps(write_models([session.policy])), media_type=_JSON)
         row = {"id": session.policy, "object": "model", "created": 0, "owned_by": "agar"}
         return Response(orjson.dumps({"object": "list", "data": [row]}), media_type=_JSON)
 
@@ -69,7 +103,7 @@ class _Endpoints:
         if key is None:
             scheme, _, key = request.headers.get("authorization", "").partition(" ")
             if scheme.lower() != "bearer":
-                return None
+                key = request.headers.get("x-api-key", "")
         return self._sessions.get(key.strip())
 
     async def _body(self, request: Request) -> bytes:
@@ -88,37 +122,15 @@ class _Endpoints:
         return BadRequest(f"the body is larger than {self._body_bytes} bytes", code="request_too_large")
 
 
-def _failure(error: Exception) -> Response:
-    """An error as a status and a body that OpenAI's clients understand; they repeat 5xx, not 4xx."""
-    if isinstance(error, BadRequest):
-        status = 413 if error.code == "request_too_large" else 400
-        return _error(status, str(error), "invalid_request_error", error.code, error.param)
-    if isinstance(error, SessionClosedError):
-        return _error(401, str(error), "invalid_request_error", "session_sealed")
-    if isinstance(error, LedgerError):
-        return _error(400, str(error), "invalid_request_error", "cannot_record")
-    if isinstance(error, RecursionError):
-        return _error(400, "the request is nested too deeply", "invalid_request_error", "invalid_value")
-    if isinstance(error, EngineAborted):
-        return _error(503, str(error), "server_error", "engine_aborted", retry=True)
-    if isinstance(error, DeadlineError):
-        return _error(504, str(error), "server_error", "deadline")
-    if isinstance(error, EngineError):
-        return _error(502, str(error), "server_error", "engine_error")
-    logger.error("a model call failed", exc_info=error)
-    detail = str(error) if isinstance(error, AgarError) else f"{type(error).__name__}: see the gateway's log"
-    return _error(500, detail, "server_error", "internal_error")
-
-
-def _unknown_key() -> Response:
-    return _error(
-        401, "no open session has this key: it was sealed, or never opened", "invalid_request_error", "invalid_api_key"
-    )
-
-
 async def _http_error(request: Request, error: HTTPException) -> Response:
-    text = f"{request.method} {_shown(request)} is not served here: POST /v1/chat/completions, GET /v1/models"
-    return _error(error.status_code, text, "invalid_request_error", "not_found")
+    served = ", ".join([*(f"POST {path}" for path in _DIALECTS), "POST /v1/messages/count_tokens", "GET /v1/models"])
+    text = f"{request.method} {_shown(request)} is not served here: {served}"
+    return _failed(_dialect_of(request), Failure(status=error.status_code, message=text, code="not_found"))
+
+
+def _dialect_of(request: Request) -> Dialect:
+    """The dialect of a request that is served to all: Anthropic's clients name their version."""
+    return MESSAGES if "anthropic-version" in request.headers else CHAT_COMPLETIONS
 
 
 def _shown(request: Request) -> str:
@@ -127,9 +139,7 @@ def _shown(request: Request) -> str:
     return "/".join("..." if parts[:2] == ["", "s"] and i == 2 else part for i, part in enumerate(parts))
 
 
-def _error(
-    status: int, message: str, type: str, code: str, param: str | None = None, *, retry: bool = False
-) -> Response:
-    body: dict[str, Any] = {"error": {"message": message, "type": type, "param": param, "code": code}}
-    headers = {"retry-after": _RETRY_AFTER_S} if retry else None
-    return Response(orjson.dumps(body), status_code=status, media_type=_JSON, headers=headers)
+def _failed(dialect: Dialect, failure: Failure) -> Response:
+    headers = {"retry-after": _RETRY_AFTER_S} if failure.retry else None
+    body = orjson.dumps(dialect.error(failure))
+    return Response(body, status_code=failure.status, media_type=_JSON, headers=headers)

@@ -38,6 +38,9 @@ class ModelCall:
         requested: fields that have no effect and are kept in the record.
         model: the model that the caller named; echoed.
         fingerprint: equal for equal bodies; None where repeats are new calls.
+        stream: the caller wants events; the call is given up when its last caller leaves.
+        stream_usage: the events end with the usage.
+        remember: the conversation is to be found again by the reply's id.
     """
 
     messages: tuple[Message, ...]
@@ -46,6 +49,9 @@ class ModelCall:
     requested: Mapping[str, Any] = field(default_factory=dict)
     model: str | None = None
     fingerprint: bytes | None = None
+    stream: bool = False
+    stream_usage: bool = False
+    remember: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -53,7 +59,7 @@ class Reply:
     """What the caller gets.
 
     Attributes:
-        id: unique per reply; a repeated reply has the same.
+        id: unique per reply; a repeated reply has the same. Dialects put their own prefix before it.
         turn: the reply.
         node: its record; None where a budget answered instead of an engine.
         budget: the budget that answered.

@@ -5,20 +5,30 @@ The rule for fields: what would change the meaning of the reply and cannot be ho
 so is every field that the gateway does not know. `tool_choice` is accepted and recorded, not enforced.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
-from agar.ledger.canonical import nested_within, spell
 from agar.rollout.gateway.call import BadRequest, ModelCall, Reply
+from agar.rollout.gateway.dialect import Dialect
+from agar.rollout.gateway.failures import Failure
+from agar.rollout.gateway.translation import (
+    MessageCache,
+    Spelt,
+    ToolCache,
+    fingerprint,
+    joined,
+    read_call,
+    read_object,
+    read_stream,
+    read_tool,
+    refuse,
+)
 from agar.types import Finish, ImagePart, Message, MessageRole, Part, TextPart, ToolCall, ToolSpec
 
-_READ = frozenset({"messages", "tools", "model"})
+_READ = frozenset({"messages", "tools", "model", "stream"})
 _REFUSED: Mapping[str, tuple[object, ...]] = {
-    "stream": (False, None),
     "n": (1, None),
     "logprobs": (False, None),
     "functions": (None,),
@@ -34,75 +44,6 @@ _ROLES: Mapping[object, MessageRole] = {
     "assistant": "assistant",
     "tool": "tool",
 }
-_MAX_CACHED_TOOLS = 256
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
-
-
-class ToolCache:
-    """Tool lists by their JSON: agents send the same one with every call."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, tuple[ToolSpec, ...]] = {}
-
-    def read(self, tools: Any) -> tuple[ToolSpec, ...]:
-        """The tools of a request.
-
-        Raises:
-            BadRequest: they are not a list of function tools.
-        """
-        if not tools:
-            return ()
-        try:
-            key = orjson.dumps(tools)
-        except TypeError:
-            raise _too_deep("tools") from None
-        known = self._known.get(key)
-        if known is None:
-            if not nested_within(tools):
-                raise BadRequest("tools are nested too deeply", "tools")
-            if len(self._known) >= _MAX_CACHED_TOOLS:
-                self._known.clear()
-            known = self._known[key] = _tools(tools)
-        return known
-
-
-class MessageCache:
-    """The messages of one session by their JSON: a caller sends its whole history with every call.
-
-    Equal JSON gives the same `Message` object, and tool arguments that come back as they went out are the same object
-    as in the record: the ledger compares by identity before it looks inside.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, tuple[Message, bool]] = {}
-        self._spelt: dict[str, Mapping[str, Any]] = {}
-
-    def read(self, row: Any, index: int) -> tuple[Message, bool]:
-        """The message in `row`, and whether its tool arguments are spelt otherwise than `canonical.spell` does.
-
-        Raises:
-            BadRequest: it is no message.
-        """
-        try:
-            key = orjson.dumps(row)
-        except TypeError:
-            raise _too_deep(f"messages[{index}]") from None
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = _message(row, f"messages[{index}]", self._spelt)
-        return known
-
-    def spell(self, arguments: Mapping[str, Any]) -> str:
-        """The text of tool arguments that go out."""
-        text = spell(arguments)
-        self._spelt[text] = arguments
-        return text
 
 
 def read_request(body: bytes, tools: ToolCache, messages: MessageCache) -> ModelCall:
@@ -116,28 +57,35 @@ def read_request(body: bytes, tools: ToolCache, messages: MessageCache) -> Model
     Raises:
         BadRequest: it is not JSON, not a chat completion, or asks for something that cannot be served.
     """
-    try:
-        request = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise BadRequest(f"the body is not JSON: {error}", code="invalid_json") from None
-    if not isinstance(request, dict):
-        raise BadRequest("the body must be a JSON object")
-    for name, served in _REFUSED.items():
-        if name in request and request[name] not in served:
-            raise BadRequest(f"{name} = {request[name]!r} is not served here: leave it out", name, "unsupported_value")
-    rows = request.get("messages")
-    if not isinstance(rows, list) or not rows:
-        raise BadRequest("messages must be a list with at least one message", "messages")
-    read = [messages.read(row, index) for index, row in enumerate(rows)]
+    request = read_object(body)
+    refuse(request, _REFUSED)
+    read, respelled = messages.read(request.get("messages"), _message)
     model = request.get("model")
+    stream = read_stream(request)
+    requested = {name: value for name, value in request.items() if name not in _READ and value is not None}
     return ModelCall(
-        messages=tuple([message for message, _ in read]),
-        tools=tools.read(request.get("tools")),
-        respelled=frozenset([index for index, (_, respelled) in enumerate(read) if respelled]),
-        requested={name: value for name, value in request.items() if name not in _READ and value is not None},
+        messages=tuple(read),
+        tools=tools.read(request.get("tools"), _tools),
+        respelled=respelled,
+        requested=requested,
         model=model if isinstance(model, str) else None,
-        fingerprint=hashlib.blake2b(body, digest_size=16).digest(),
+        fingerprint=fingerprint(body, request, dialect=b"chat", stream=stream),
+        stream=stream,
+        stream_usage=stream and _wants_usage(requested),
     )
+
+
+def _wants_usage(requested: dict[str, Any]) -> bool:
+    """Take the one stream option that is served out of what has no effect."""
+    options = requested.pop("stream_options", None)
+    if options is None:
+        return False
+    wanted = options.get("include_usage") if isinstance(options, dict) else "?"
+    if wanted is not None and not isinstance(wanted, bool):
+        raise BadRequest("stream_options must be an object; include_usage true or false", "stream_options")
+    if rest := {name: value for name, value in options.items() if name != "include_usage"}:
+        requested["stream_options"] = rest
+    return bool(wanted)
 
 
 def write_reply(reply: Reply, model: str, messages: MessageCache) -> bytes:
@@ -159,21 +107,76 @@ def write_reply(reply: Reply, model: str, messages: MessageCache) -> bytes:
         ]
     if turn.parse_error is not None:
         message["parse_error"] = turn.parse_error
-    sampled = 0 if reply.node is None else len(reply.node.sampled)
     return orjson.dumps(
         {
-            "id": reply.id,
+            "id": f"chatcmpl-{reply.id}",
             "object": "chat.completion",
             "created": reply.created,
             "model": model,
             "choices": [{"index": 0, "message": message, "finish_reason": _finish(reply), "logprobs": None}],
-            "usage": {
-                "prompt_tokens": reply.prompt_tokens,
-                "completion_tokens": sampled,
-                "total_tokens": reply.prompt_tokens + sampled,
-            },
+            "usage": _usage(reply),
         }
     )
+
+
+def write_events(reply: Reply, model: str, messages: MessageCache, *, usage: bool = False) -> bytes:
+    """The reply as the chunks of a stream, from the role to `[DONE]`.
+
+    Args:
+        reply: what to write.
+        model: the model's name as the caller knows it.
+        messages: of the same session; knows the reply's tool arguments when they come back.
+        usage: end with a chunk that holds the usage.
+    """
+    turn = reply.turn
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": None if turn.tool_calls else ""}]
+    if turn.reasoning is not None:
+        deltas.append({"reasoning_content": turn.reasoning})
+    if turn.text:
+        deltas.append({"content": turn.text})
+    for index, call in enumerate(turn.tool_calls):
+        first = {"name": call.name, "arguments": ""}
+        deltas.append({"tool_calls": [{"index": index, "id": call.id, "type": "function", "function": first}]})
+        then = {"arguments": messages.spell(call.arguments)}
+        deltas.append({"tool_calls": [{"index": index, "function": then}]})
+    if turn.parse_error is not None:
+        deltas.append({"parse_error": turn.parse_error})
+    choices: list[list[dict[str, Any]]] = [[_choice(delta, None)] for delta in deltas]
+    choices.append([_choice({}, _finish(reply))])
+    head: dict[str, Any] = {
+        "id": f"chatcmpl-{reply.id}",
+        "object": "chat.completion.chunk",
+        "created": reply.created,
+        "model": model,
+    }
+    chunks = [{**head, "choices": choice, **({"usage": None} if usage else {})} for choice in choices]
+    if usage:
+        chunks.append({**head, "choices": [], "usage": _usage(reply)})
+    return b"".join([*(b"data: %b\n\n" % orjson.dumps(chunk) for chunk in chunks), b"data: [DONE]\n\n"])
+
+
+def write_error(failure: Failure) -> dict[str, Any]:
+    """A failure in OpenAI's shape."""
+    kind = "server_error" if failure.status >= 500 else "invalid_request_error"
+    return {"error": {"message": failure.message, "type": kind, "param": failure.param, "code": failure.code}}
+
+
+def write_error_event(failure: Failure) -> bytes:
+    """A failure as the last event of a stream: OpenAI's clients raise on it."""
+    return b"data: %b\n\n" % orjson.dumps(write_error(failure))
+
+
+def _choice(delta: dict[str, Any], finish: str | None) -> dict[str, Any]:
+    return {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
+
+
+def _usage(reply: Reply) -> dict[str, int]:
+    sampled = 0 if reply.node is None else len(reply.node.sampled)
+    return {
+        "prompt_tokens": reply.prompt_tokens,
+        "completion_tokens": sampled,
+        "total_tokens": reply.prompt_tokens + sampled,
+    }
 
 
 def _finish(reply: Reply) -> str:
@@ -182,11 +185,7 @@ def _finish(reply: Reply) -> str:
     return "tool_calls" if reply.turn.tool_calls else "stop"
 
 
-def _too_deep(where: str) -> BadRequest:
-    return BadRequest(f"{where} is nested too deeply", where)
-
-
-def _message(row: Any, where: str, spelt: Mapping[str, Mapping[str, Any]]) -> tuple[Message, bool]:
+def _message(row: Any, where: str, spelt: Spelt) -> tuple[tuple[Message, ...], bool]:
     if not isinstance(row, dict):
         raise BadRequest(f"{where} must be an object", where)
     sent_role = row.get("role")
@@ -202,13 +201,13 @@ def _message(row: Any, where: str, spelt: Mapping[str, Mapping[str, Any]]) -> tu
             raise BadRequest(f"{where}.reasoning_content must be a string", where)
         rows = row.get("tool_calls")
         calls, respelled = _calls(rows, f"{where}.tool_calls", spelt) if rows else ((), False)
-        return Message(role=role, content=content, tool_calls=calls, reasoning=reasoning), respelled
+        return (Message(role=role, content=content, tool_calls=calls, reasoning=reasoning),), respelled
     if role == "tool":
         call_id = row.get("tool_call_id")
         if not isinstance(call_id, str):
             raise BadRequest(f"{where}.tool_call_id must name the call that it answers", f"{where}.tool_call_id")
-        return Message(role=role, content=content, tool_call_id=call_id), False
-    return Message(role=role, content=content), False
+        return (Message(role=role, content=content, tool_call_id=call_id),), False
+    return (Message(role=role, content=content),), False
 
 
 def _parts(content: Any, where: str) -> str | tuple[Part, ...]:
@@ -228,43 +227,22 @@ def _parts(content: Any, where: str) -> str | tuple[Part, ...]:
             parts.append(ImagePart(url=str(part["image_url"].get("url", ""))))
         else:
             raise BadRequest(f"{where}.content holds a part of type {kind!r}: send text", f"{where}.content")
-    if all(isinstance(part, TextPart) for part in parts):
-        return "".join(part.text for part in parts if isinstance(part, TextPart))
-    return tuple(parts)
+    return joined(parts)
 
 
-def _calls(rows: Any, where: str, spelt: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[ToolCall, ...], bool]:
+def _calls(rows: Any, where: str, spelt: Spelt) -> tuple[tuple[ToolCall, ...], bool]:
     if not isinstance(rows, list):
         raise BadRequest(f"{where} must be a list", where)
     calls = []
     respelled = False
     for row in rows:
         function = row.get("function") if isinstance(row, dict) else None
-        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        if not isinstance(function, dict):
             raise BadRequest(f"{where} must hold function calls with a name", where)
-        raw = function.get("arguments")
-        arguments = spelt.get(raw) if isinstance(raw, str) else None
-        if arguments is None:
-            arguments = _arguments(raw, where)
-            respelled = respelled or spell(arguments) != raw
-        calls.append(ToolCall(id=str(row.get("id", "")), name=function["name"], arguments=arguments))
+        call, spelt_otherwise = read_call(row.get("id"), function.get("name"), function.get("arguments"), where, spelt)
+        calls.append(call)
+        respelled = respelled or spelt_otherwise
     return tuple(calls), respelled
-
-
-def _arguments(raw: Any, where: str) -> dict[str, Any]:
-    if raw is None or raw == "":
-        return {}
-    try:
-        value = raw if isinstance(raw, dict) else _decode(raw)
-        if not isinstance(value, dict):
-            raise ValueError("not an object")
-        if not nested_within(value):
-            raise ValueError("nested too deeply")
-        if not isinstance(raw, str) or "\\u" in raw:  # a lone surrogate has no UTF-8 form
-            json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, TypeError, RecursionError) as error:
-        raise BadRequest(f"{where}: arguments must be the JSON text of an object ({error})", where) from None
-    return value
 
 
 def _tools(rows: Any) -> tuple[ToolSpec, ...]:
@@ -274,14 +252,18 @@ def _tools(rows: Any) -> tuple[ToolSpec, ...]:
     for index, row in enumerate(rows):
         where = f"tools[{index}]"
         function = row.get("function") if isinstance(row, dict) and row.get("type") == "function" else None
-        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        if not isinstance(function, dict):
             raise BadRequest(f"{where} must be a function tool with a name", where, "unsupported_value")
-        parameters = function.get("parameters")
-        if parameters is not None and not isinstance(parameters, dict):
-            raise BadRequest(f"{where}.function.parameters must be a JSON schema", where)
-        description = function.get("description") or ""
-        if not isinstance(description, str):
-            raise BadRequest(f"{where}.function.description must be a string", where)
-        extra = {} if parameters is None else {"parameters": parameters}
-        specs.append(ToolSpec(name=function["name"], description=description, **extra))
+        specs.append(read_tool(function, "parameters", where))
     return tuple(specs)
+
+
+CHAT_COMPLETIONS = Dialect(
+    read=read_request,
+    write=write_reply,
+    events=write_events,
+    error=write_error,
+    error_event=write_error_event,
+    ping=b": waiting for the reply\n\n",
+)
+"""OpenAI's chat completions."""

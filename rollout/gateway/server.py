@@ -49,7 +49,7 @@ class Gateway:
         self._config = config or GatewayConfig()
         self._sessions: dict[str, GatewaySession] = {}
         self._listener = Listener(
-            build_app(self._sessions, body_bytes=self._config.body_bytes),
+            build_app(self._sessions, body_bytes=self._config.body_bytes, ping_s=self._config.ping_s),
             host=self._config.host,
             port=self._config.port,
             shutdown_timeout_s=self._config.shutdown_timeout_s,

@@ -16,7 +16,7 @@ from agar.ledger.forest import Forest, Plan
 from agar.ledger.node import Difference, Node
 from agar.rollout.gateway.budget import Account, Budget, Limits
 from agar.rollout.gateway.call import ModelCall, Reply
-from agar.rollout.gateway.chat_completions import MessageCache
+from agar.rollout.gateway.translation import MessageCache
 from agar.types import Engine, Finish, Message, Sampled, Sampling, ToolCall, ToolSpec, Turn
 
 logger = logging.getLogger(__name__)
@@ -80,6 +80,7 @@ class GatewaySession:
         self._forest = Forest(family, record)
         self._tag = secrets.token_hex(8)  # names the session to routers and in reply ids: the key itself stays secret
         self._open: set[asyncio.Task[Reply]] = set()
+        self._waiting: Counter[asyncio.Task[Reply]] = Counter()  # callers of a call under way
         self._replies: dict[bytes, asyncio.Task[Reply] | Reply] = {}  # by fingerprint; a task while it is under way
         self._sealed: SealedSession | None = None
         self._account = Account(limits, sampling.max_tokens, stop_when_cut=record.truncated == "stop")
@@ -113,8 +114,14 @@ class GatewaySession:
         return self._last_node
 
     def env(self) -> dict[str, str]:
-        """Environment variables that point an OpenAI program at the gateway."""
-        return {"OPENAI_BASE_URL": self.base_url, "OPENAI_API_BASE": self.base_url, "OPENAI_API_KEY": self.id}
+        """Environment variables that point a program of OpenAI's or Anthropic's dialect at the gateway."""
+        return {
+            "OPENAI_BASE_URL": self.base_url,
+            "OPENAI_API_BASE": self.base_url,
+            "OPENAI_API_KEY": self.id,
+            "ANTHROPIC_BASE_URL": self.base_url.removesuffix("/v1"),
+            "ANTHROPIC_AUTH_TOKEN": self.id,
+        }
 
     async def __call__(self, messages: Sequence[Message], *, tools: Sequence[ToolSpec] = ()) -> Turn:
         """One recorded call without HTTP; see `call`. Cancelling it gives the call up."""
@@ -123,8 +130,8 @@ class GatewaySession:
     async def call(self, call: ModelCall) -> Reply:
         """Answer a call.
 
-        A call with a fingerprint goes on if its caller leaves. An identical one joins it while it is under way and
-        gets its stored reply afterwards, as long as nothing was built upon that reply.
+        A call with a fingerprint goes on if its caller leaves, unless it is a stream and nobody else waits. Identical
+        ones join it while it is under way, then get its stored reply until something is built upon it.
 
         Raises:
             SessionClosedError: the session is, or was meanwhile, sealed.
@@ -137,7 +144,19 @@ class GatewaySession:
         reply = known if isinstance(known, Reply) else await self._wait(call, known or self._start(call))
         if reply.node is not None:
             self._last_node = reply.node.id
+        if call.remember:
+            self.messages.remember(reply.id, (*call.messages, reply.turn.message()), call.tools)
         return reply
+
+    def count(self, call: ModelCall) -> int:
+        """How many tokens the prompt of a call has; records nothing.
+
+        Raises:
+            SessionClosedError: the session is sealed.
+            LedgerError: the messages cannot be rendered, or the record policy refuses them.
+        """
+        self._require_open()
+        return len(self._forest.plan(call.messages, call.tools, respelled=call.respelled).prompt)
 
     def seal(self) -> SealedSession:
         """End the session: revoke its key, cancel what is under way, and give its record. May be called again."""
@@ -166,14 +185,19 @@ class GatewaySession:
         return task
 
     async def _wait(self, call: ModelCall, task: asyncio.Task[Reply]) -> Reply:
+        self._waiting[task] += 1
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if self._sealed is not None and task.done():
                 raise SessionClosedError("the session was sealed while the call was under way") from None
-            if call.fingerprint is None:
+            if call.fingerprint is None or (call.stream and self._waiting[task] == 1):
                 task.cancel()
             raise
+        finally:
+            self._waiting[task] -= 1
+            if not self._waiting[task]:
+                del self._waiting[task]
 
     async def _answer(self, call: ModelCall) -> Reply:
         budget = self._account.spent()
@@ -230,7 +254,7 @@ class GatewaySession:
         if sampled.finish is Finish.ABORT:
             raise EngineAborted(f"the engine aborted the reply after {len(sampled)} tokens: call again")
         return Reply(
-            id=f"chatcmpl-{self._tag}-{number}",
+            id=f"{self._tag}-{number}",
             turn=turn,
             node=node,
             budget=None,
@@ -248,7 +272,7 @@ class GatewaySession:
     def _stop(self, budget: Budget) -> Reply:
         self._stops[budget] += 1
         return Reply(
-            id=f"chatcmpl-{self._tag}-stop-{self._stops.total()}",
+            id=f"{self._tag}-stop-{self._stops.total()}",
             turn=Turn(finish=Finish.LENGTH),
             node=None,
             budget=budget,
@@ -260,7 +284,8 @@ class GatewaySession:
         """An identical call under way, or its reply where nothing was built upon it."""
         known = None if fingerprint is None else self._replies.get(fingerprint)
         if isinstance(known, asyncio.Task):
-            return None if known.done() else known  # done without a reply: it failed, or a budget answered
+            # Done without a reply: it failed, or a budget answered. Being cancelled: its caller has left.
+            return None if known.done() or known.cancelling() else known
         if known is None or known.node is None or self._forest.has_children(known.node.id):
             return None
         return known

@@ -1,12 +1,17 @@
+import asyncio
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
+from agar.ledger.audit import audit
+from agar.ledger.emission import emit
 from agar.ledger.families import Family, family_for
-from agar.ledger.toy import ToyEngine, write_toy_model
+from agar.ledger.toy import ToyEngine, hash_logprobs, write_toy_model
+from agar.ledger.trace import Trace
 from agar.rollout.gateway.server import Gateway
-from agar.types import Message, Sampling, ToolCall
+from agar.rollout.gateway.session import SealedSession
+from agar.types import GroupId, Message, Outcome, Reward, Sample, Sampling, TaskRow, ToolCall
 
 
 @pytest.fixture(scope="session")
@@ -50,3 +55,73 @@ def scripted(family) -> Callable[..., ToyEngine]:
 @pytest.fixture
 def sampling() -> Sampling:
     return Sampling(max_tokens=64)
+
+
+class Stalling:
+    """Waits until let go; counts calls, and those that were given up."""
+
+    def __init__(self, engine):
+        self.engine, self.go, self.calls, self.given_up = engine, asyncio.Event(), 0, 0
+        self.asked = asyncio.Event()
+
+    async def generate(self, ids, sampling, *, routing_key):
+        self.calls += 1
+        self.asked.set()
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            self.given_up += 1
+            raise
+        return await self.engine.generate(ids, sampling, routing_key=routing_key)
+
+
+@pytest.fixture
+def stalling(engine) -> Stalling:
+    return Stalling(engine)
+
+
+@pytest.fixture
+def trained() -> Callable[[SealedSession], list[Sample]]:
+    """Seal to training rows: audited, and every trained token priced on the prefix that it has in its row."""
+
+    def rows(sealed: SealedSession) -> list[Sample]:
+        trace = Trace(
+            trajectory="t",
+            group=GroupId(task="k", ordinal=0),
+            role="agent",
+            policy="main",
+            task=TaskRow(key="k"),
+            nodes=sealed.nodes,
+            divergences=sealed.divergences,
+            reward=Reward(total=1.0),
+            outcome=Outcome.COMPLETED,
+        )
+        samples = emit(trace)
+        audit([trace], samples).raise_if_broken()
+        for row in samples:
+            oracle = hash_logprobs(np.array([], np.int32), row.token_ids)
+            assert (row.logprobs == np.where(row.loss_mask, oracle, np.float32(0))).all()
+        return samples
+
+    return rows
+
+
+def restore(value):
+    """A recorded value with its shortened parts as long as they were."""
+    if isinstance(value, list):
+        return [restore(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "$text_len" in value:
+        return (value["$sha256_16"] + " lorem ipsum" * (value["$text_len"] // 12 + 1))[: value["$text_len"]]
+    if "$tool" in value:
+        fields = {"name": value["$tool"], "description": value["$sha256_16"], "defer_loading": True, "strict": True}
+        fields |= {"input_schema": {"type": "object"}, "parameters": {"type": "object"}}
+        kind = value["$tool"] if "parameters" not in value["keys"] else "function"
+        return {key: kind if key == "type" else fields.get(key, []) for key in value["keys"]}
+    return {key: restore(item) for key, item in value.items()}
+
+
+@pytest.fixture
+def restored() -> Callable[[object], object]:
+    return restore

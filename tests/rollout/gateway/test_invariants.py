@@ -24,10 +24,13 @@ from agar.ledger.families import family_for
 from agar.ledger.forest import Forest
 from agar.ledger.toy import hash_logprobs, write_toy_model
 from agar.ledger.trace import Trace
+from agar.rollout.gateway.anthropic_messages import MESSAGES
 from agar.rollout.gateway.budget import Limits
 from agar.rollout.gateway.call import BadRequest
-from agar.rollout.gateway.chat_completions import ToolCache, read_request, write_reply
+from agar.rollout.gateway.chat_completions import CHAT_COMPLETIONS
+from agar.rollout.gateway.responses import RESPONSES
 from agar.rollout.gateway.session import GatewaySession
+from agar.rollout.gateway.translation import ToolCache
 from agar.types import Finish, GroupId, Message, Outcome, Reward, Sampled, Sampling, TaskRow, ToolCall
 
 TOOLS = [{"type": "function", "function": {"name": "sh", "description": "Run.", "parameters": {"type": "object"}}}]
@@ -58,6 +61,109 @@ def change(message, how):
             call["id"] = "other" + call["id"]
 
 
+class Chat:
+    """The dialect that the machine plays in."""
+
+    dialect = CHAT_COMPLETIONS
+
+    @staticmethod
+    def body(request: dict) -> dict:
+        return request
+
+    @staticmethod
+    def message(reply: dict) -> dict:
+        return reply["choices"][0]["message"]
+
+
+def chat_message(texts: list[str], thoughts: list[str], calls: list[tuple[str, str, str]]) -> dict:
+    message = {"role": "assistant", "content": "".join(texts)}
+    if thoughts:
+        message["reasoning_content"] = "".join(thoughts)
+    if calls:
+        message["tool_calls"] = [
+            {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+            for id, name, arguments in calls
+        ]
+    return message
+
+
+class Messages:
+    """The same conversations in Anthropic's dialect."""
+
+    dialect = MESSAGES
+
+    @classmethod
+    def body(cls, request: dict) -> dict:
+        rows: list[dict] = []
+        for row in request["messages"]:
+            if row["role"] == "tool":
+                block = {"type": "tool_result", "tool_use_id": row["tool_call_id"], "content": row["content"]}
+                if rows and isinstance(rows[-1]["content"], list) and rows[-1]["role"] == "user":
+                    rows[-1]["content"].append(block)
+                else:
+                    rows.append({"role": "user", "content": [block]})
+            elif row["role"] == "assistant":
+                rows.append({"role": "assistant", "content": cls.blocks(row)})
+            else:
+                rows.append(row)
+        tools = [{"name": "sh", "description": "Run.", "input_schema": {"type": "object"}}]
+        return request | {"messages": rows, "tools": tools}
+
+    @staticmethod
+    def blocks(row: dict) -> list[dict]:
+        blocks: list[dict] = []
+        if row.get("reasoning_content"):
+            blocks.append({"type": "thinking", "thinking": row["reasoning_content"], "signature": "s"})
+        if row.get("content"):
+            blocks.append({"type": "text", "text": row["content"]})
+        for call in row.get("tool_calls") or []:
+            value = json.loads(call["function"]["arguments"])
+            blocks.append({"type": "tool_use", "id": call["id"], "name": call["function"]["name"], "input": value})
+        return blocks
+
+    @staticmethod
+    def message(reply: dict) -> dict:
+        blocks = reply["content"]
+        return chat_message(
+            [block["text"] for block in blocks if block["type"] == "text"],
+            [block["thinking"] for block in blocks if block["type"] == "thinking"],
+            [(b["id"], b["name"], json.dumps(b["input"])) for b in blocks if b["type"] == "tool_use"],
+        )
+
+
+class Responses:
+    """The same conversations as items of OpenAI's Responses."""
+
+    dialect = RESPONSES
+
+    @staticmethod
+    def body(request: dict) -> dict:
+        items: list[dict] = []
+        for row in request["messages"]:
+            if row["role"] == "tool":
+                output = {"call_id": row["tool_call_id"], "output": row["content"]}
+                items.append({"type": "function_call_output", **output})
+                continue
+            if row.get("reasoning_content"):
+                summary = [{"type": "summary_text", "text": row["reasoning_content"]}]
+                items.append({"type": "reasoning", "summary": summary})
+            calls = row.get("tool_calls") or []
+            if row.get("content") or not (calls or row.get("reasoning_content")):
+                items.append({"type": "message", "role": row["role"], "content": row["content"] or ""})
+            items += [{"type": "function_call", "call_id": call["id"], **call["function"]} for call in calls]
+        rest = {name: value for name, value in request.items() if name != "messages"}
+        return rest | {"input": items, "tools": [{"type": "function", **tool["function"]} for tool in TOOLS]}
+
+    @staticmethod
+    def message(reply: dict) -> dict:
+        items = reply["output"]
+        return chat_message(
+            [part["text"] for item in items if item["type"] == "message" for part in item["content"]],
+            [part["text"] for item in items if item["type"] == "reasoning" for part in item["summary"]],
+            [(i["call_id"], i["name"], i["arguments"]) for i in items if i["type"] == "function_call"],
+        )
+
+
 class Engine:
     """Says what the test drew; remembers everything."""
 
@@ -85,6 +191,7 @@ class Engine:
 class UnrulyClient(RuleBasedStateMachine):
     record = RecordPolicy()
     family = None
+    wire: type = Chat
 
     @initialize(data=st.data(), max_tokens=st.sampled_from([200, 12, 3]))
     def open(self, data, max_tokens):
@@ -109,18 +216,21 @@ class UnrulyClient(RuleBasedStateMachine):
 
     def send(self, body: bytes) -> dict | None:
         try:
-            reply = self.runner.run(self.session.call(read_request(body, self.tools, self.session.messages)))
+            call = self.wire.dialect.read(body, self.tools, self.session.messages)
+            reply = self.runner.run(self.session.call(call))
         except EngineAborted:
             return None
-        text = write_reply(reply, "main", self.session.messages)
+        text = self.wire.dialect.write(reply, "main", self.session.messages)
+        assert self.wire.dialect.events(reply, "main", self.session.messages).endswith(b"\n\n")
         self.bodies.append(body)
         self.stored[body] = text
-        return json.loads(text)["choices"][0]["message"]
+        return self.wire.message(json.loads(text))
 
     def ask(self, data, thread: int, **extra) -> None:
         self.model_will_answer(data)
         history = self.threads[thread]
-        message = self.send(json.dumps({"messages": history, "tools": TOOLS, **extra}).encode())
+        request = self.wire.body({"messages": history, "tools": TOOLS, **extra})
+        message = self.send(json.dumps(request).encode())
         if message is not None:
             message.pop("parse_error", None)
             history.append(message)
@@ -237,7 +347,7 @@ class UnrulyClient(RuleBasedStateMachine):
     @rule(body=st.sampled_from([b"{", b'{"messages": []}', b'{"messages": [{"role": "user", "content": 1}]}']))
     def send_garbage(self, body):
         with pytest.raises(BadRequest):
-            read_request(body, self.tools, self.session.messages)
+            self.wire.dialect.read(body, self.tools, self.session.messages)
 
     # ------------------------------------------------------------------------------------------ the proof
 
@@ -288,8 +398,8 @@ class UnrulyClient(RuleBasedStateMachine):
             assert before.loss_mask.tobytes() == after.loss_mask.tobytes()
 
 
-def play(tmp_path_factory, record, examples, phases=tuple(Phase), derandomize=False):
-    machine = type("Machine", (UnrulyClient,), {"record": record})
+def play(tmp_path_factory, record, examples, phases=tuple(Phase), derandomize=False, wire=Chat):
+    machine = type("Machine", (UnrulyClient,), {"record": record, "wire": wire})
     machine.family = family_for(write_toy_model(tmp_path_factory.mktemp("model")))
     case = machine.TestCase
     case.settings = settings(
@@ -307,6 +417,11 @@ def play(tmp_path_factory, record, examples, phases=tuple(Phase), derandomize=Fa
 
 def test_an_unruly_client_never_breaks_the_record(tmp_path_factory):
     play(tmp_path_factory, RecordPolicy(), 40)
+
+
+@pytest.mark.parametrize("wire", [Messages, Responses])
+def test_nor_does_it_in_another_dialect(tmp_path_factory, wire):
+    play(tmp_path_factory, RecordPolicy(), 15, wire=wire)
 
 
 def test_nor_does_it_under_the_other_policies(tmp_path_factory):

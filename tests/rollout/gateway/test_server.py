@@ -119,7 +119,9 @@ CALL = {"id": "c", "type": "function", "function": {"name": "sh", "arguments": "
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        ({"messages": [ASK], "stream": True}, "stream"),
+        ({"messages": [ASK], "stream": "yes"}, "stream"),
+        ({"messages": [ASK], "stream": True, "stream_options": {"include_usage": 1}}, "stream_options"),
+        ({"messages": [ASK], "stream": True, "stream_options": []}, "stream_options"),
         ({"messages": [ASK], "n": 2}, "n"),
         ({"messages": [ASK], "response_format": {"type": "json_object"}}, "response_format"),
         ({}, "messages"),

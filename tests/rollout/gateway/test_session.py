@@ -22,7 +22,8 @@ async def test_a_session_gives_what_an_agent_needs(gateway, sampling):
     session: SessionAccess = gateway.open(policy="main", sampling=sampling)
     assert session.base_url == gateway.base_url
     assert session.base_url.endswith("/v1")
-    assert session.env()["OPENAI_API_KEY"] == session.id
+    assert session.env()["OPENAI_API_KEY"] == session.env()["ANTHROPIC_AUTH_TOKEN"] == session.id
+    assert session.env()["OPENAI_BASE_URL"] == session.env()["ANTHROPIC_BASE_URL"] + "/v1" == session.base_url
     assert len(session.id) > 40
     assert session.id != gateway.open(policy="main", sampling=sampling).id
 
@@ -136,6 +137,7 @@ async def test_an_identical_request_joins_the_one_under_way(stalling, sampling):
         slow.go.set()
     assert len({id(call.result()) for call in calls}) == 1
     assert slow.calls == 1
+    assert not session._waiting
 
 
 async def test_a_reply_whose_caller_left_is_kept_for_its_retry(stalling, sampling):

@@ -1,0 +1,244 @@
+import asyncio
+import json
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+
+from agar.errors import EngineError
+from agar.ledger.node import Divergence
+from agar.rollout.gateway.config import GatewayConfig
+from agar.rollout.gateway.server import Gateway
+from agar.types import Message, Sampling, ToolCall
+
+WIRE = Path(__file__).parent / "wire"
+TOOLS = [{"type": "function", "name": "sh", "description": "Run.", "parameters": {"type": "object", "properties": {}}}]
+BODY = {"model": "main", "input": "Start."}
+
+
+@pytest.fixture
+async def session(gateway):
+    return gateway.open(policy="main", sampling=Sampling(max_tokens=64))
+
+
+@pytest.fixture
+async def client(session):
+    async with openai.AsyncOpenAI(base_url=session.base_url, api_key=session.id, max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+async def http(gateway, session):
+    headers = {"authorization": f"Bearer {session.id}"}
+    async with httpx.AsyncClient(base_url=gateway.base_url, headers=headers) as http:
+        yield http
+
+
+def serving(engine, family, **settings):
+    return Gateway(engines={"main": engine}, families={"main": family}, config=GatewayConfig(**settings))
+
+
+async def test_openai_client_plays_two_turns_with_a_tool(client, session, engine, trained):
+    first = await client.responses.create(**BODY, tools=TOOLS, instructions="Be brief.")
+    assert (first.status, first.output_text) == ("completed", "Look.")
+    call = first.output[1]
+    assert (call.type, call.call_id, call.name) == ("function_call", "call_0_0", "sh")
+    assert json.loads(call.arguments) == {"command": "cat 47"}
+    assert first.usage.input_tokens == len(engine.prompts[0])
+    history = [{"role": "user", "content": "Start."}, *(item.model_dump() for item in first.output)]
+    history.append({"type": "function_call_output", "call_id": call.call_id, "output": "box 83"})
+    last = await client.responses.create(model="main", input=history, tools=TOOLS, instructions="Be brief.")
+    assert (last.status, last.output_text) == ("completed", "gold")
+    sealed = session.seal()
+    assert [[m.role for m in node.messages] for node in sealed.nodes] == [["system", "user"], ["tool"]]
+    assert [node.parent for node in sealed.nodes] == [None, 0]
+    assert sealed.divergences == ()
+    assert len(trained(sealed)) == 1
+
+
+async def test_openai_client_streams_reasoning_text_and_calls(scripted, family, trained):
+    calls = tuple(ToolCall(id="", name="sh", arguments={"n": n}) for n in (1, 2))
+    said = Message(role="assistant", content="Both.", reasoning="Two boxes.", tool_calls=calls)
+    async with serving(scripted(said, "gold"), family) as gateway:
+        session = gateway.open(policy="main", sampling=Sampling(max_tokens=128))
+        async with openai.AsyncOpenAI(base_url=session.base_url, api_key=session.id, max_retries=0) as client:
+            async with client.responses.stream(**BODY, tools=TOOLS) as stream:
+                kinds = [event.type async for event in stream]
+                first = await stream.get_final_response()
+            plain = await client.responses.create(**BODY, tools=TOOLS)
+            assert [item.type for item in first.output] == ["reasoning", "message", "function_call", "function_call"]
+            assert [item.model_dump(exclude={"parsed_arguments", "content"}) for item in first.output] == [
+                item.model_dump(exclude={"content"}) for item in plain.output
+            ]
+            assert (first.output_text, first.output[0].summary[0].text) == ("Both.", "Two boxes.")
+            assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
+            assert kinds.count("response.output_item.added") == kinds.count("response.output_item.done") == 4
+            results = [
+                {
+                    "type": "function_call_output",
+                    "call_id": item.call_id,
+                    "output": [{"type": "input_text", "text": "o"}],
+                }
+                for item in plain.output[:1:-1]
+            ]
+            history = [{"role": "user", "content": "Start."}, *(item.model_dump() for item in plain.output), *results]
+            last = await client.responses.create(model="main", input=history, tools=TOOLS)
+        assert last.output_text == "gold"
+        sealed = session.seal()
+    assert [node.parent for node in sealed.nodes] == [None, 0]
+    assert (sealed.repeats, sealed.divergences) == (1, ())
+    assert len(trained(sealed)) == 1
+
+
+async def test_the_events_are_numbered_and_end_with_the_whole_response(http):
+    reply = await http.post("/responses", json=BODY | {"stream": True})
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    pairs = [event.split("\n") for event in reply.text.strip().split("\n\n")]
+    events = [json.loads(data.removeprefix("data: ")) for _, data in pairs]
+    assert [name for name, _ in pairs] == [f"event: {event['type']}" for event in events]
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+    assert events[-1]["response"]["output"] == done
+    assert events[0]["response"]["output"] == []
+
+
+async def test_replies_one_after_another_stay_messages_of_their_own(http, session):
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a"}]}
+    call = {"type": "function_call", "call_id": "c", "name": "sh", "arguments": '{"x":1}'}
+    thought = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "r"}]}
+    items = [
+        {"role": "developer", "content": [{"type": "input_text", "text": "s"}]},
+        thought,
+        said,
+        call,
+        call | {"call_id": "d"},
+        thought,
+        call,
+        said,
+        said,
+        {"role": "user", "content": "go"},
+    ]
+    assert (await http.post("/responses", json=BODY | {"input": items})).status_code == 200
+    (node,) = session.seal().nodes
+    assert [(m.role, m.reasoning, m.text, [c.id for c in m.tool_calls]) for m in node.messages] == [
+        ("system", None, "s", []),
+        ("assistant", "r", "a", ["c", "d"]),
+        ("assistant", "r", "", ["c"]),
+        ("assistant", None, "a", []),
+        ("assistant", None, "a", []),
+        ("user", None, "go", []),
+    ]
+
+
+async def test_a_budget_is_an_incomplete_response(gateway):
+    session = gateway.open(policy="main", sampling=Sampling(max_tokens=2), max_turns=1)
+    async with openai.AsyncOpenAI(base_url=session.base_url, api_key=session.id) as client:
+        for seed in (0, 1):
+            reply = await client.responses.create(**BODY, metadata={"seed": str(seed)})
+            assert (reply.status, reply.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    assert (reply.output_text, reply.usage.output_tokens) == ("", 0)
+
+
+async def test_a_failure_of_a_stream_raises_in_the_client_before_and_after_the_first_byte(family):
+    class Failing:
+        async def generate(self, ids, sampling, *, routing_key):
+            await asyncio.sleep(0.05)
+            raise EngineError("gone")
+
+    for ping_s in (5.0, 0.01):
+        async with serving(Failing(), family, ping_s=ping_s) as gateway:
+            session = gateway.open(policy="main", sampling=Sampling(max_tokens=64))
+            async with openai.AsyncOpenAI(base_url=session.base_url, api_key=session.id, max_retries=0) as client:
+                if ping_s > 1:
+                    with pytest.raises(openai.InternalServerError, match="gone"):
+                        await client.responses.create(**BODY, stream=True)
+                    continue
+                stream = await client.responses.create(**BODY, stream=True)
+                with pytest.raises(openai.APIError, match="gone"):
+                    await anext(aiter(stream))
+
+
+async def test_tools_that_are_no_functions_and_wishes_are_kept_in_the_record(http, session):
+    web = {"type": "web_search"}
+    body = BODY | {"tools": [*TOOLS, web], "store": False, "text": {"verbosity": "low"}, "include": ["x"]}
+    assert (await http.post("/responses", json=body)).status_code == 200
+    (node,) = session.seal().nodes
+    assert [tool.name for tool in node.tools] == ["sh"]
+    assert node.requested == {"tools": [web], "store": False, "text": {"verbosity": "low"}, "include": ["x"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "param"),
+    [
+        ({"input": None}, "input"),
+        ({"input": []}, "input"),
+        ({"input": [3]}, "input[0]"),
+        ({"input": [{"role": "wizard", "content": "x"}]}, "input[0].role"),
+        ({"input": [{"role": "user", "content": 3}]}, "input[0]"),
+        ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "input[0]"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
+        ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id"),
+        ({"input": [{"type": "function_call", "call_id": "c", "name": "a", "arguments": "{"}]}, "input[0]"),
+        ({"input": [{"type": "function_call", "call_id": "c"}]}, "input[0]"),
+        ({"instructions": 3}, "instructions"),
+        ({"tools": [3]}, "tools"),
+        ({"tools": [{"type": "function"}]}, "tools[0]"),
+        ({"stream": "yes"}, "stream"),
+        ({"previous_response_id": "resp_x"}, "previous_response_id"),
+        ({"conversation": "c"}, "conversation"),
+        ({"background": True}, "background"),
+        ({"text": {"format": {"type": "json_schema"}}}, "text"),
+    ],
+)
+async def test_a_request_that_cannot_be_served_names_its_field(http, session, changes, param):
+    reply = await http.post("/responses", json=BODY | changes)
+    assert reply.status_code == 400
+    assert reply.json()["error"]["param"] == param
+    assert session.seal().nodes == ()
+
+
+# ------------------------------------------------------------------------------------ recorded exchanges
+
+RECORDED = ["codex-exec", "codex-exec-minimal", "langchain-responses", "openai-agents-responses"]
+RECORDED.append("openai-python-responses")
+
+
+def test_every_recorded_exchange_is_played():
+    recorded = {path.stem for path in WIRE.glob("*.json") if '"/v1/responses"' in path.read_text("utf-8")}
+    assert recorded == set(RECORDED)
+
+
+def replies_of(pairs):
+    for pair in pairs:
+        items = pair["response_scripted"]["output"]
+        texts = [part["text"] for item in items if item["type"] == "message" for part in item["content"]]
+        thoughts = [part["text"] for item in items if item["type"] == "reasoning" for part in item["summary"]]
+        yield Message(
+            role="assistant",
+            content="".join(texts),
+            reasoning="".join(thoughts) or None,
+            tool_calls=tuple(
+                ToolCall(id="", name=item["name"], arguments=json.loads(item["arguments"]))
+                for item in items
+                if item["type"] == "function_call"
+            ),
+        )
+
+
+@pytest.mark.parametrize("name", RECORDED)
+async def test_what_real_programs_sent_is_accepted_and_continues_its_path(name, scripted, family, trained, restored):
+    pairs = json.loads((WIRE / f"{name}.json").read_text("utf-8"))["pairs"]
+    pairs = [pair for pair in pairs if pair["request"]["path"] == "/v1/responses"]
+    async with serving(scripted(*replies_of(pairs)), family) as gateway, httpx.AsyncClient() as http:
+        session = gateway.open(policy="main", sampling=Sampling(max_tokens=512))
+        for pair in pairs:
+            body = restored(pair["request"]["body"])
+            reply = await http.post(f"{session.path_url}/responses", json=body)
+            assert reply.status_code == 200, reply.text
+            assert not body.get("stream") or "response.completed" in reply.text
+        sealed = session.seal()
+    roots = [node.parent for node in sealed.nodes].count(None)
+    assert roots == len(pairs) // 2
+    assert Divergence.FOREIGN_REPLY not in {difference.kind for difference in sealed.divergences}
+    assert len(trained(sealed)) == roots
