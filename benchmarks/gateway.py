@@ -212,6 +212,7 @@ async def serve_engine(model: Path, latency_s: float) -> None:
 async def serve_gateway(model: Path, engine: int) -> None:
     from agar.rollout.engines.client import RouterClient
     from agar.rollout.gateway.server import Gateway
+    from agar.rollout.gateway.translation import ToolCache
 
     sessions: dict[str, Any] = {}
     async with (
@@ -465,8 +466,9 @@ async def saturation(model: Path, seconds: float, rounds: int) -> dict[str, floa
 async def check(model: Path) -> None:
     """The canned conversation must really be one path: otherwise the numbers mean nothing."""
     from agar.ledger.toy import ToyEngine
-    from agar.rollout.gateway.chat_completions import ToolCache, read_request
+    from agar.rollout.gateway.chat_completions import read_request
     from agar.rollout.gateway.server import Gateway
+    from agar.rollout.gateway.translation import ToolCache
 
     reply = [row[1] for row in canned_reply(model)["meta_info"]["output_token_logprobs"]]
     gateway = Gateway(engines={"main": ToyEngine(lambda ids: reply)}, families={"main": family_for(model)})
