@@ -212,7 +212,6 @@ async def serve_engine(model: Path, latency_s: float) -> None:
 async def serve_gateway(model: Path, engine: int) -> None:
     from agar.rollout.engines.client import RouterClient
     from agar.rollout.gateway.server import Gateway
-    from agar.rollout.gateway.translation import ToolCache
 
     sessions: dict[str, Any] = {}
     async with (
