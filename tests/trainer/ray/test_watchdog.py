@@ -62,7 +62,7 @@ def test_kill_9_of_the_owner_leaves_no_process_of_ray():
     try:
         assert owner.stdout is not None
         assert owner.stdout.readline().strip() == "up"
-        assert len(marked(mark)) > 3, "the cluster's processes inherit the environment"
+        assert len(marked(mark)) > 1, "the cluster's processes inherit the environment"
         owner.kill()
         owner.wait()
         until_gone(mark, limit_s=15)
