@@ -18,7 +18,8 @@ from agar.trainer.config import ParallelConfig, PlacementConfig
 from agar.trainer.ray.cluster import RayCluster
 
 async def main():
-    await RayCluster(PlacementConfig(), ParallelConfig()).open()
+    cluster = RayCluster(PlacementConfig(), ParallelConfig())  # held: without it the pipe to the watchdog would close
+    await cluster.open()
     print("up", flush=True)
     await asyncio.sleep(600)
 
@@ -63,6 +64,7 @@ def test_kill_9_of_the_owner_leaves_no_process_of_ray():
     try:
         assert owner.stdout is not None
         assert owner.stdout.readline().strip() == "up"
+        assert len(marked(mark)) > 3, "the cluster's processes inherit the environment"
         owner.kill()
         owner.wait()
         until_gone(mark, limit_s=15)
