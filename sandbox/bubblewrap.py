@@ -117,7 +117,7 @@ class BubblewrapSandbox:
                 raise SandboxError("the sandbox is closed: make a new one")
             if self._workspace is not None:
                 return self._workspace
-            host = await asyncio.to_thread(shared.get) if self._host is None else self._host
+            host = self._host = await asyncio.to_thread(shared.get) if self._host is None else self._host
             self._plan = plan_limits(self.spec, host.controllers)
             link = host.open(
                 {"disk_bytes": self.spec.disk_mib << 20, "files": self.spec.files, "cgroups": self._plan.cgroups}
@@ -125,7 +125,9 @@ class BubblewrapSandbox:
             try:
                 await _made(link)
                 message, fds = receive(link)
-                answer: dict[str, Any] = json.loads(message) if message else {"error": "its keeper died"}
+                if not message:
+                    raise host.died()
+                answer: dict[str, Any] = json.loads(message)
                 if "error" in answer:
                     raise SandboxError(f"a sandbox could not be made: {answer['error']}")
             except BaseException:
@@ -139,10 +141,13 @@ class BubblewrapSandbox:
             return self._workspace
 
     async def _run(self, request: Mapping[str, Any], job: Command) -> ExecResult:
+        host, link = self._host, self._link
+        if host is None or link is None:
+            raise SandboxError("the sandbox is closed: make a new one")
         reply, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         out, err = Stream(self.spec.output_bytes), Stream(self.spec.output_bytes)
         try:
-            self._send(request, job, [out.writer, err.writer, theirs.fileno()])
+            _send(host, link, request, job, [out.writer, err.writer, theirs.fileno()])
         except BaseException:
             reply.close()
             out.close()
@@ -153,21 +158,22 @@ class BubblewrapSandbox:
             out.close_writer()
             err.close_writer()
         try:
-            answer = await _follow(reply, out, err, job.timeout_s)
+            message = await _follow(reply, out, err, job.timeout_s)
         finally:
             reply.close()
             out.close()
             err.close()
-        return _result(answer, out, err)
+        if not message:
+            raise host.died()
+        return _result(json.loads(message), out, err)
 
-    def _send(self, request: Mapping[str, Any], job: Command, fds: list[int]) -> None:
-        if self._link is None:
-            raise SandboxError("the sandbox is closed: make a new one")
-        with MemoryFile(json.dumps(request).encode()) as body, MemoryFile(job.stdin) as stdin:
-            try:
-                socket.send_fds(self._link, [json.dumps({"timeout_s": job.timeout_s}).encode()], [body, stdin, *fds])
-            except OSError as error:
-                raise SandboxError(f"the sandbox's keeper is gone ({error}): make a new sandbox") from error
+
+def _send(host: Host, link: socket.socket, request: Mapping[str, Any], job: Command, fds: list[int]) -> None:
+    with MemoryFile(json.dumps(request).encode()) as body, MemoryFile(job.stdin) as stdin:
+        try:
+            socket.send_fds(link, [json.dumps({"timeout_s": job.timeout_s}).encode()], [body, stdin, *fds])
+        except OSError as error:
+            raise host.died() from error
 
 
 async def _made(link: socket.socket) -> None:
@@ -180,8 +186,12 @@ async def _made(link: socket.socket) -> None:
         ) from error
 
 
-async def _follow(reply: socket.socket, out: Stream, err: Stream, timeout_s: float) -> dict[str, Any]:
-    """Read output until the keeper reports the end; ask it to kill when there is too much, or we are cancelled."""
+async def _follow(reply: socket.socket, out: Stream, err: Stream, timeout_s: float) -> bytes:
+    """Read output until the keeper reports the end; ask it to kill when there is too much, or we are cancelled.
+
+    Returns:
+        The report; empty where the keeper died.
+    """
 
     def overflow() -> None:
         try:
@@ -200,10 +210,10 @@ async def _follow(reply: socket.socket, out: Stream, err: Stream, timeout_s: flo
             reply.shutdown(socket.SHUT_WR)
             await asyncio.shield(asyncio.ensure_future(_gone(reply.dup(), "a cancelled command was not gone")))
             raise
-        message = reply.recv(65536)
+        message, _ = receive(reply)
         out.drain()
         err.drain()
-    return json.loads(message) if message else {"error": "the keeper died", "killed_by": None, "started": False}
+    return message
 
 
 async def _gone(link: socket.socket, complaint: str) -> None:

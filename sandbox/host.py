@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from agar.errors import MissingExtraError, SandboxError, UnsupportedPlatformError
 from agar.sandbox import seccomp
+from agar.sandbox.keeper import receive
 from agar.sandbox.limits import Controllers, find_controllers
 
 START_TIMEOUT_S = 20.0
@@ -96,6 +97,7 @@ class Host:
             "libraries": str(bubblewrap.libraries) if bubblewrap.libraries else None,
             "etc": _ETC,
         }
+        self._died = False
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -118,7 +120,7 @@ class Host:
             socket.send_fds(self._control, [b"setup"], [fd])
         self._control.settimeout(START_TIMEOUT_S)
         try:
-            answer = self._control.recv(65536)
+            answer, _ = receive(self._control)
         except TimeoutError as error:
             raise SandboxError(
                 f"the sandbox keeper was not ready within {START_TIMEOUT_S:g} s: is the machine overloaded?"
@@ -138,7 +140,16 @@ class Host:
 
     def alive(self) -> bool:
         """Whether the keeper still runs and is this process's own (not a parent's, after a fork)."""
-        return self._process.poll() is None
+        return not self._died and self._process.poll() is None
+
+    def died(self) -> SandboxError:
+        """What to raise where one of the keeper's sockets tells of its death; `alive` is False from then on.
+
+        A dying process closes its sockets one after the other and can be waited for only then, so whichever shows
+        it first counts.
+        """
+        self._died = True
+        return SandboxError(f"the sandbox keeper (pid {self.pid}) died, and its files with it: make a new sandbox")
 
     def open(self, request: Mapping[str, Any]) -> socket.socket:
         """Ask for a sandbox; the answer comes on the returned socket.
@@ -152,9 +163,7 @@ class Host:
                 socket.send_fds(self._control, [json.dumps(dict(request)).encode()], [theirs.fileno()])
             except OSError as error:
                 ours.close()
-                raise SandboxError(
-                    f"the sandbox keeper (pid {self.pid}) is gone ({error}): open a new sandbox"
-                ) from error
+                raise self.died() from error
         return ours
 
     def close(self) -> None:
