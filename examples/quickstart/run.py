@@ -129,9 +129,9 @@ def _stage(command: Literal["sft", "train"], recipe: Path, overrides: Sequence[s
     print(f"\n$ agar {command} {recipe} {' '.join(overrides)}", flush=True)
     resolved = resolve(Recipe, files=[recipe], overrides=overrides)
     resolved.config.check(command)
-    folder = RunFolder.create(resolved.config.run.dir, resolved.config.run.name)
-    folder.recipe.write_text(resolved.json())
-    return train(resolved.config, folder, None, training=command == "train")
+    run = resolved.config.run
+    with RunFolder.new(run.dir, run.name, command=command, settings=resolved.json()) as folder:
+        return train(resolved.config, folder, None, training=command == "train")
 
 
 def main(words: Sequence[str] | None = None) -> int:

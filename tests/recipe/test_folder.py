@@ -72,3 +72,24 @@ def test_a_damaged_checkpoint_is_named_with_the_way_on(tmp_path, content):
     (folder.path / "checkpoints" / "step-000003" / "progress.json").write_text(content)
     with pytest.raises(ConfigError, match=r"step-000003 is damaged.*go on from the one before"):
         folder.rewind()
+
+
+@pytest.mark.parametrize("made_by", ["eval", "rollout", "sft"])
+def test_a_command_goes_on_only_with_what_it_began(tmp_path, made_by):
+    with RunFolder.new(tmp_path, "a", command=made_by, settings="{}") as folder:
+        pass
+    assert RunFolder.open(folder.path).path == folder.path, "any run can be looked at"
+    assert RunFolder.open(folder.path, command=made_by).recipe.read_text() == "{}"
+    with pytest.raises(ConfigError, match=f"the folder of an agar {made_by}, which agar train cannot go on with"):
+        RunFolder.open(folder.path, command="train")
+
+
+def test_a_new_folder_is_its_makers_own_until_the_end(tmp_path):
+    with (
+        RunFolder.new(tmp_path, "a", command="train", settings="{}") as folder,
+        pytest.raises(ConfigError, match="still under way"),
+        folder.claimed(),
+    ):
+        pass
+    with folder.claimed():
+        pass

@@ -25,9 +25,11 @@ def run(options: argparse.Namespace) -> int:
     from agar.recipe.view import View
 
     recipe = resolved.config
-    folder = RunFolder.create(recipe.run.dir, f"eval-{recipe.run.name}")
-    folder.save_recipe(resolved.json())
-    with View(folder, steps=0) as view:
+    name = f"eval-{recipe.run.name}"
+    with (
+        RunFolder.new(recipe.run.dir, name, command="eval", settings=resolved.json()) as folder,
+        View(folder, steps=0) as view,
+    ):
         results = run_interruptibly(lambda: play_evaluations(recipe, folder, view))
     print(f"episodes and numbers: {folder.path}")
     return 1 if any(result.excluded == len(result.traces) for result in results) else 0

@@ -30,9 +30,11 @@ def run(options: argparse.Namespace) -> int:
     from agar.recipe.view import View
 
     recipe = resolved.config
-    folder = RunFolder.create(recipe.run.dir, f"rollout-{recipe.run.name}")
-    folder.save_recipe(resolved.json())
-    with View(folder, steps=0) as view:
+    name = f"rollout-{recipe.run.name}"
+    with (
+        RunFolder.new(recipe.run.dir, name, command="rollout", settings=resolved.json()) as folder,
+        View(folder, steps=0) as view,
+    ):
         traces = run_interruptibly(lambda: play_rollouts(recipe, folder, view, groups=options.groups))
     failed = [trace for trace in traces if not trace.outcome.trainable]
     print(f"{len(traces)} episodes: {folder.path / 'traces' / 'rollouts.jsonl'}")

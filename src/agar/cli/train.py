@@ -69,15 +69,14 @@ def prepared(options: argparse.Namespace) -> "Iterator[tuple[Resolved[Recipe], R
     if options.resume is None:
         resolved = read_recipe(options)
         resolved.config.check(options.command)
-        folder = RunFolder.create(resolved.config.run.dir, resolved.config.run.name)
-        folder.save_recipe(resolved.json())
-        with folder.claimed():
+        run = resolved.config.run
+        with RunFolder.new(run.dir, run.name, command=options.command, settings=resolved.json()) as folder:
             yield resolved, folder, None
         return
     path, overrides = take_recipe(options)
     if path is not None:
         raise ConfigError(f"--resume takes the recipe from its run folder, but {path} was given too: leave one out")
-    folder = RunFolder.open(options.resume)
+    folder = RunFolder.open(options.resume, command=options.command)
     resolved = resolve(Recipe, files=[folder.recipe], overrides=overrides)
     resolved.config.check(options.command)
     with folder.claimed():

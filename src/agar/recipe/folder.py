@@ -74,14 +74,45 @@ class RunFolder:
         raise ConfigError(f"{parent} already holds a hundred runs named {name}-{stamp}: set run.name")
 
     @classmethod
-    def open(cls, path: Path) -> "RunFolder":
-        """An existing run.
+    @contextmanager
+    def new(cls, parent: Path, name: str, *, command: str, settings: str) -> Iterator["RunFolder"]:
+        """A new folder for a command's run, claimed until the end of the context; see `create` and `claimed`.
+
+        Args:
+            parent: where run folders go.
+            name: what its name begins with.
+            command: `train`, `sft`, `eval` or `rollout`; only the same command resumes it.
+            settings: the resolved settings, JSON.
 
         Raises:
-            ConfigError: it is not a run folder.
+            ConfigError: the folder cannot be made.
+        """
+        folder = cls.create(parent, name)
+        (folder.path / "command").write_text(command + "\n")
+        folder.save_recipe(settings)
+        with folder.claimed():
+            yield folder
+
+    @classmethod
+    def open(cls, path: Path, *, command: str | None = None) -> "RunFolder":
+        """An existing run.
+
+        Args:
+            path: its folder.
+            command: the command that must have made it; None for any.
+
+        Raises:
+            ConfigError: it is not a run folder, or another command's.
         """
         if not (path / "recipe.json").is_file():
             raise ConfigError(f"{path} is not a run folder: it has no recipe.json; give the folder that a run printed")
+        record = path / "command"
+        made_by = record.read_text().strip() if record.is_file() else None
+        if command is not None and made_by is not None and made_by != command:
+            raise ConfigError(
+                f"{path} is the folder of an agar {made_by}, which agar {command} cannot go on with: give the folder "
+                f"that an agar {command} printed"
+            )
         return cls(path.resolve())
 
     @contextmanager
