@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from agar.ledger.trace import Trace
 from agar.rollout.attempt import Attempt
 from agar.rollout.config import EvaluationConfig
+from agar.rollout.retry import play_with_retries
 from agar.rollout.statistics import pass_at_k, trace_metrics
 from agar.types import GroupId, Sampling, TaskRow
 
@@ -50,6 +52,7 @@ async def evaluate(
     tasks: Sequence[TaskRow],
     play: PlayWith,
     concurrency: int,
+    retries: int = 0,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Play every task `config.attempts` times.
@@ -59,6 +62,7 @@ async def evaluate(
         tasks: the tasks, in order.
         play: plays one attempt, as `EpisodeRunner.play`.
         concurrency: episodes in flight.
+        retries: how often an attempt that failed for reasons that are not the agent's is played again.
         progress: called after each episode.
     """
     slots = asyncio.Semaphore(concurrency)
@@ -74,12 +78,16 @@ async def evaluate(
         for ordinal, task in enumerate(tasks)
         for index in range(config.attempts)
     ]
-    done = 0
+    done, sampling = 0, config.sampling.build()
+    counts: Counter[str] = Counter()
+
+    async def sampled(attempt: Attempt) -> Trace:
+        return await play(attempt, sampling)
 
     async def one(attempt: Attempt) -> Trace:
         nonlocal done
         async with slots:
-            trace = await play(attempt, config.sampling.build())
+            trace = await play_with_retries(attempt, sampled, retries=retries, counts=counts)
         done += 1
         if progress is not None:
             progress(done, len(attempts))
@@ -87,7 +95,9 @@ async def evaluate(
 
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(one(attempt)) for attempt in attempts]
-    return summarise(config, [task.result() for task in running])
+    result = summarise(config, [task.result() for task in running])
+    counted = {f"eval/{config.title}/{name}": float(count) for name, count in counts.items()}
+    return replace(result, metrics=result.metrics | counted)
 
 
 def summarise(config: EvaluationConfig, traces: Sequence[Trace]) -> Evaluation:

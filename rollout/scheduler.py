@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,11 +17,10 @@ from agar.ledger.trace import Trace
 from agar.rollout.attempt import Attempt
 from agar.rollout.buffer import Buffer, Group
 from agar.rollout.config import RolloutConfig, TasksConfig
+from agar.rollout.retry import Play, play_with_retries
 from agar.types import GroupId, TaskRow
 
 logger = logging.getLogger(__name__)
-
-Play = Callable[[Attempt], Awaitable[Trace]]
 
 
 class Cursor(Protocol):
@@ -46,6 +45,12 @@ class Stream:
 
     config: TasksConfig
     cursor: Cursor
+
+
+def choose(streams: Sequence[Stream], rng: np.random.Generator) -> int:
+    """The index of the stream that the next task comes from, by their weights."""
+    weights = np.array([stream.config.weight for stream in streams])
+    return int(rng.choice(len(weights), p=weights / weights.sum())) if len(weights) > 1 else 0
 
 
 class Scheduler:
@@ -188,8 +193,7 @@ class Scheduler:
         self._waking = asyncio.create_task(notify())
 
     def _draw(self) -> Group:
-        weights = np.array([stream.config.weight for stream in self._streams])
-        stream = int(self._rng.choice(len(weights), p=weights / weights.sum())) if len(weights) > 1 else 0
+        stream = choose(self._streams, self._rng)
         task = self._streams[stream].cursor.next()
         _check_payload(task, self._streams[stream].config.env)
         ordinal, self._next_ordinal = self._next_ordinal, self._next_ordinal + 1
@@ -216,24 +220,15 @@ class Scheduler:
 
     async def _play_with_retries(self, group: Group, index: int) -> Trace:
         stream = self._streams[group.stream].config
-        for retry in range(self._config.attempt_retries + 1):
-            trace = await self._play(
-                Attempt(
-                    group=group.id,
-                    index=index,
-                    task=group.task,
-                    env=stream.env,
-                    env_kwargs=stream.kwargs,
-                    policy=stream.policy,
-                    retry=retry,
-                )
-            )
-            if trace.outcome.trainable:
-                break
-            logger.warning("attempt %s failed (%s): %s", trace.trajectory, trace.outcome, trace.reason)
-            if retry < self._config.attempt_retries:
-                self._counts[f"retried_attempts/{trace.outcome}"] += 1
-        return trace
+        attempt = Attempt(
+            group=group.id,
+            index=index,
+            task=group.task,
+            env=stream.env,
+            env_kwargs=stream.kwargs,
+            policy=stream.policy,
+        )
+        return await play_with_retries(attempt, self._play, retries=self._config.attempt_retries, counts=self._counts)
 
     def _verdict(self, group: Group) -> str | None:
         """Why a finished group is dropped, or None where it is kept."""

@@ -72,3 +72,17 @@ async def test_an_evaluation_of_which_nothing_counts_claims_no_reward(caplog):
     assert math.isnan(result.standard_error)
     assert not [name for name in result.metrics if "reward" in name or "pass@" in name]
     assert "all 4 failed, the last because the engine is gone" in caplog.text
+
+
+async def test_an_attempt_that_failed_by_chance_is_played_again_and_counted():
+    async def play(attempt: Attempt, sampling: Sampling) -> Trace:
+        broken = attempt.task.key == "t1" and attempt.retry == 0
+        return Trace(
+            trajectory=attempt.trajectory, group=attempt.group, role="agent", policy=attempt.policy, task=attempt.task,
+            nodes=(), reward=Reward(total=1.0), reason="",
+            outcome=Outcome.INFRA_ERROR if broken else Outcome.COMPLETED,
+        )  # fmt: skip
+
+    result = await evaluate(EvaluationConfig(env="Any-v0"), tasks=TASKS, play=play, concurrency=2, retries=1)
+    assert (result.excluded, result.reward_mean, len(result.traces)) == (0, 1.0, 4)
+    assert result.metrics["eval/Any-v0/retried_attempts/infra_error"] == 1.0

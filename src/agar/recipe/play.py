@@ -1,8 +1,11 @@
 """Runs without a trainer: rollouts that are only recorded, and evaluations."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+
+import numpy as np
 
 from agar.ledger.trace import Trace
 from agar.recipe.config import Recipe
@@ -11,6 +14,8 @@ from agar.recipe.players import Players, playing
 from agar.recipe.view import View
 from agar.rollout.attempt import Attempt
 from agar.rollout.evaluate import Evaluation
+from agar.rollout.retry import play_with_retries
+from agar.rollout.scheduler import choose
 from agar.rollout.statistics import trace_metrics
 from agar.types import GroupId
 
@@ -43,11 +48,14 @@ async def play_rollouts(recipe: Recipe, folder: RunFolder, view: View, *, groups
         slots = asyncio.Semaphore(recipe.rollout.concurrency)
         play = players.play()
         traces: list[Trace] = []
+        counts: Counter[str] = Counter()
         with view.task("rollouts") as progress:
 
             async def one(attempt: Attempt) -> None:
                 async with slots:
-                    trace = await play(attempt)
+                    trace = await play_with_retries(
+                        attempt, play, retries=recipe.rollout.attempt_retries, counts=counts
+                    )
                 traces.append(trace)
                 folder.keep([trace], "rollouts")
                 progress(len(traces), len(attempts))
@@ -55,7 +63,8 @@ async def play_rollouts(recipe: Recipe, folder: RunFolder, view: View, *, groups
             async with asyncio.TaskGroup() as running:
                 for attempt in attempts:
                     running.create_task(one(attempt))
-        view.step(0, trace_metrics(traces, "rollout"))
+        retried = {f"rollout/{name}": float(count) for name, count in counts.items()}
+        view.step(0, trace_metrics(traces, "rollout") | retried)
         return traces
 
 
@@ -71,8 +80,9 @@ def _attempts(players: Players, groups: int) -> list[Attempt]:
     streams = players.streams()
     size = players.recipe.rollout.group_size
     attempts = []
+    rng = np.random.default_rng(players.recipe.run.seed)
     for ordinal in range(groups):
-        stream = streams[ordinal % len(streams)]
+        stream = streams[choose(streams, rng)]
         task = stream.cursor.next()
         attempts += [
             Attempt(

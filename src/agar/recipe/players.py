@@ -19,7 +19,8 @@ from agar.rollout.engines.pool import EnginePool
 from agar.rollout.episode import EpisodeRunner
 from agar.rollout.evaluate import Evaluation, Progress, evaluate
 from agar.rollout.gateway.server import Gateway
-from agar.rollout.scheduler import Play, Stream
+from agar.rollout.retry import Play
+from agar.rollout.scheduler import Stream
 from agar.types import TaskRow
 
 
@@ -63,6 +64,7 @@ class Players:
             tasks=first_tasks(config),
             play=self.runner.play,
             concurrency=self.recipe.rollout.concurrency,
+            retries=self.recipe.rollout.attempt_retries,
             progress=progress,
         )
 
