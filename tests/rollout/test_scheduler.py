@@ -13,7 +13,7 @@ from agar.errors import ConfigError, DeadlineError, EnvError
 from agar.ledger.trace import Trace
 from agar.rollout.attempt import Attempt
 from agar.rollout.config import RolloutConfig, TasksConfig
-from agar.rollout.scheduler import Scheduler, Stream
+from agar.rollout.scheduler import Scheduler, Stream, choose
 from agar.types import Outcome, Reward, TaskRow
 
 
@@ -292,3 +292,10 @@ async def test_a_payload_that_no_checkpoint_can_hold_is_refused_before_it_is_pla
     async with scheduler.running():
         with pytest.raises(ConfigError, match=r"payload of task 't0' of Any-v0 cannot be kept.*set"):
             await scheduler.take()
+
+
+def test_streams_are_drawn_by_their_weights():
+    streams = [Stream(TasksConfig(env="Any-v0", weight=weight), Counting()) for weight in (1.0, 6.0, 3.0)]
+    rng = np.random.default_rng(0)
+    drawn = np.bincount([choose(streams, rng) for _ in range(10_000)])
+    assert drawn == pytest.approx([1000, 6000, 3000], abs=200), "four standard deviations"
