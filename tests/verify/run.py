@@ -237,6 +237,8 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="say what there is and what it came to")
     parser.add_argument("--again", action="store_true", help="also run what holds already")
     options = parser.parse_args()
+    for name in (signal.SIGINT, signal.SIGTERM):  # also where a shell started us with interrupts ignored
+        signal.signal(name, signal.default_int_handler)
     jobs = read_jobs(Path(__file__).with_name("jobs.toml"))
     at = KEPT / sources()
     wanted = [job for job in jobs if not options.only or job.name.startswith(tuple(options.only))]

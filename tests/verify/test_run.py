@@ -1,7 +1,11 @@
 """The frame of `make verify`: bounds, repetition, going on where it stopped."""
 
 import importlib.util
+import shutil
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -89,3 +93,42 @@ def test_the_page_says_what_was_claimed_measured_and_not_run(
     assert "| learn-seed-1 | It learns. | not run at these sources |" in text
     assert "| learn-seed-2 | It learns. | yes | gain 0.2 (>= 0.15) |" in text
     assert "cores" in text
+
+
+SLEEP = """
+[[job]]
+name = "sleep"
+group = "any"
+claim = "It is told to end."
+command = ["{python}", "-c", "import os, time; open('{out}/pid', 'w').write(f'{os.getpid()}.'); time.sleep(600)"]
+each = { number = [1, 2] }
+"""
+
+
+@pytest.mark.parametrize("ignored", [False, True], ids=["started-by-hand", "started-in-the-background"])
+@pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM])
+def test_whoever_ends_the_runner_ends_its_job_and_no_other_begins(tmp_path: Path, name: int, ignored: bool) -> None:
+    scripts = tmp_path / "tests" / "verify"
+    scripts.mkdir(parents=True)
+    shutil.copy(RUN, scripts)
+    (scripts / "jobs.toml").write_text(SLEEP)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    runner = subprocess.Popen(
+        [sys.executable, "-P", str(scripts / RUN.name)],
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 40
+        while not (found := [path for path in tmp_path.rglob("pid") if path.read_text().endswith(".")]):
+            assert time.monotonic() < deadline, "the first job did not begin"
+            assert runner.poll() is None
+            time.sleep(0.05)
+        runner.send_signal(name)
+        runner.wait(40)
+    finally:
+        runner.kill()
+        runner.wait()
+    assert list(tmp_path.rglob("pid")) == found, "another job began"
+    assert not Path("/proc", found[0].read_text().rstrip(".")).exists()
