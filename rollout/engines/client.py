@@ -226,6 +226,10 @@ class _Call:
         }
         if s.seed is not None:
             params["sampling_seed"] = s.seed
+        if s.stop:
+            params["stop"] = list(s.stop)
+        if s.json_schema is not None:
+            params["json_schema"] = s.json_schema
         ids = np.concatenate([self.prompt, *(p.token_ids for p in self.pieces)]) if self.pieces else self.prompt
         body = {"input_ids": ids, "sampling_params": params, "return_logprob": True, "stream": False}
         return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -238,6 +242,8 @@ class _Call:
         self.pieces += [piece for piece in pieces if len(piece) or piece.finish is not Finish.ABORT]
         if (pieces[-1].finish if pieces else Finish.ABORT) is not Finish.ABORT:
             return ""
+        if self.sampling.json_schema is not None:
+            self.pieces.clear()  # a schema's automaton begins anew with each request: the reply must, too
         return "" if self.done >= self.sampling.max_tokens else "aborted"
 
     def sampled(self) -> Sampled:

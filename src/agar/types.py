@@ -190,6 +190,9 @@ class Sampling:
     """How an engine samples. The defaults are the neutral sampler: log-probs are the model's own.
 
     Source for why training wants it neutral: top-p, top-k, min-p renormalise, penalties shift the log-probs.
+
+    `stop` ends a reply at a text without touching any log-prob. `json_schema` (its JSON text) constrains it: log-probs
+    are then those of the constrained sampler, not the model's own.
     """
 
     temperature: float = 1.0
@@ -198,7 +201,9 @@ class Sampling:
     min_p: float = 0.0
     max_tokens: int = 256
     stop_token_ids: tuple[int, ...] = ()
+    stop: tuple[str, ...] = ()
     seed: int | None = None
+    json_schema: str | None = None
 
 
 _ENGINE_KEY = object()

@@ -21,7 +21,7 @@ class Recording:
     def __init__(self, family):
         self.family, self.forest = family, Forest(family)
 
-    def call(self, *history, reply=(60, 61), finish=Finish.STOP, version=0):
+    def call(self, *history, reply=(60, 61), finish=Finish.STOP, version=0, sampling=None, choice=0):
         plan = self.forest.plan(history)
         ids = np.array([*reply, self.family.stop_ids[0]] if finish is Finish.STOP else reply, np.int32)
         sampled = Sampled.restore(
@@ -30,7 +30,7 @@ class Recording:
             policy_versions=np.full(len(ids), version) if np.isscalar(version) else np.array(version),
             finish=finish,
         )
-        node = self.forest.commit(plan, sampled, self.family.parse(ids), sampling=Sampling())
+        node = self.forest.commit(plan, sampled, self.family.parse(ids), sampling=sampling or Sampling(), choice=choice)
         return node.turn.message()
 
     def trace(self, **fields):
@@ -185,3 +185,23 @@ def test_a_trace_survives_dump_and_load_byte_for_byte(recording):
         for name in ("token_ids", "loss_mask", "source", "logprobs", "policy_versions", "rewards"):
             assert getattr(before, name).tobytes() == getattr(after, name).tobytes()
         assert (before.weight, before.meta, before.group) == (after.weight, after.meta, after.group)
+
+
+def test_replies_to_one_call_are_no_retries_of_each_other(recording):
+    first = recording.call(ASK, reply=[60])
+    for choice in range(3):
+        recording.call(ASK, first, MORE, reply=[70 + choice], choice=choice)
+    result = emission(recording.trace())
+    assert result.excluded == ()
+    assert [row.loss_mask.sum() for row in result.samples] == [4, 2, 2]
+    for choice in range(2):  # the same question in another call
+        recording.call(ASK, first, MORE, reply=[80 + choice], choice=choice)
+    result = emission(recording.trace())
+    assert [run.node for run in result.excluded] == [1, 2, 3]
+    assert {run.reason for run in result.excluded} == {Exclusion.ABANDONED_RETRY}
+
+
+def test_a_constrained_reply_is_trained_only_where_the_policy_says_so(recording):
+    recording.call(ASK, sampling=Sampling(json_schema='{"type":"object"}'))
+    assert [run.reason for run in emission(recording.trace()).excluded] == [Exclusion.CONSTRAINED]
+    assert emission(recording.trace(), RecordPolicy(constrained="train")).excluded == ()

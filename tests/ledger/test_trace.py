@@ -110,7 +110,7 @@ def test_a_malformed_line_is_refused(trace, break_it):
         Trace.load(json.dumps(document).encode())
 
 
-@pytest.mark.parametrize("line", [b"", b"{}", b"[]", b"null", b'{"format":"agar-trace","version":1,"trace":null}'])
+@pytest.mark.parametrize("line", [b"", b"{}", b"[]", b"null", b'{"format":"agar-trace","version":2,"trace":null}'])
 def test_garbage_is_refused(line):
     with pytest.raises(LedgerError):
         Trace.load(line)

@@ -30,5 +30,13 @@ class RecordPolicy(BaseConfig):
     abandoned: Literal["exclude", "train"] = "exclude"
     """A reply that was asked for again and never built upon."""
 
+    output_form: Literal["refuse", "ignore", "constrain"] = "refuse"
+    """A caller that asks for JSON (`response_format`, `text.format`, `output_config.format`): refuse the call, note the
+    wish and sample freely, or let the engine constrain the reply."""
+
+    constrained: Literal["exclude", "train"] = "exclude"
+    """A constrained reply: its log-probs are the constrained sampler's. Train none of it, or train it as sampled from
+    another distribution, which only an algorithm with importance weights corrects for."""
+
     max_staleness: int | None = Field(default=None, ge=0)
     """Tokens sampled more than this many policy versions ago are not trained; None trains them all."""

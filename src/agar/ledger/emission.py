@@ -29,6 +29,8 @@ class Exclusion(StrEnum):
     """The episode's outcome is outside the statistics (engine, sandbox or environment failed, or it was cancelled)."""
     QUARANTINED = "quarantined"
     """Model calls were under way when the session was sealed."""
+    CONSTRAINED = "constrained"
+    """A schema constrained the sampler: the log-probs are not the model's own."""
     STALE_WEIGHTS = "stale_weights"
     """Sampled by a policy version beyond the staleness bound."""
 
@@ -126,19 +128,21 @@ def _whole_node(node: Node, policy: RecordPolicy, abandoned: set[int]) -> Exclus
         return Exclusion.ABANDONED_RETRY
     if policy.truncated == "exclude" and node.sampled.finish is Finish.LENGTH:
         return Exclusion.TRUNCATED_POLICY
+    if policy.constrained == "exclude" and node.sampling.json_schema is not None:
+        return Exclusion.CONSTRAINED
     return None
 
 
 def _abandoned(trace: Trace) -> set[int]:
-    """Leaves whose very question was asked again later, at the same place."""
+    """Leaves whose very question was asked again later, at the same place; not by the same call."""
     parents = {node.parent for node in trace.nodes}
-    newest: dict[object, int] = {}
+    newest: dict[object, int] = {}  # by question, the first reply to the last call that asked it
     found: set[int] = set()
     for node in reversed(trace.nodes):
         question = (node.parent, node.tools and repr(node.tools), tuple(message_key(m) for m in node.messages))
-        if question in newest and node.id not in parents:
+        call = node.id - node.choice
+        if newest.setdefault(question, call) != call and node.id not in parents:
             found.add(node.id)
-        newest.setdefault(question, node.id)
     return found
 
 

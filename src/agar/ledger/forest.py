@@ -126,6 +126,7 @@ class Forest:
         *,
         sampling: Sampling,
         requested: Mapping[str, Any] | None = None,
+        choice: int = 0,
     ) -> Node:
         """Record what the engine sampled on `plan.prompt`.
 
@@ -135,6 +136,7 @@ class Forest:
             turn: the reply as the caller gets it.
             sampling: how it was sampled.
             requested: what the caller asked for and did not get.
+            choice: place among the replies to one call; the others are committed right before and after it.
         """
         node = Node(
             id=len(self.nodes),
@@ -148,6 +150,7 @@ class Forest:
             turn=turn,
             sampling=sampling,
             requested=requested or {},
+            choice=choice,
         )
         state = plan.state
         if plan.parent is None:

@@ -78,6 +78,7 @@ class Node:
         turn: the reply as parsed and as the caller got it.
         sampling: how it was sampled.
         requested: what the caller asked for and did not get (its own temperature, limits, unknown fields).
+        choice: place among the replies to one call that asked for several; those stand side by side.
     """
 
     id: int
@@ -91,3 +92,4 @@ class Node:
     turn: Turn
     sampling: Sampling
     requested: Mapping[str, Any] = field(default_factory=dict)
+    choice: int = 0

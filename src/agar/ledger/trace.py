@@ -13,7 +13,7 @@ from agar.ledger import codec
 from agar.ledger.node import Difference, Node
 from agar.types import GroupId, Ids, Outcome, Reward, TaskRow
 
-VERSION = 1
+VERSION = 2
 """Version of the trace format."""
 
 

@@ -32,6 +32,33 @@ async def test_stop_token_is_kept_and_named_as_the_reason():
     assert (sampled.token_ids.tolist(), sampled.finish) == ([8, 9], Finish.STOP)
 
 
+async def test_stop_texts_and_a_schema_go_along_where_there_are_any():
+    sent = []
+    async with (
+        FakeEngine(script=lambda ids, params: sent.append(dict(params)) or [9]) as engine,
+        RouterClient(engine.url) as client,
+    ):
+        await client.generate(IDS, sampling(), routing_key="k")
+        await client.generate(IDS, sampling(stop=("a", "b"), json_schema="{}"), routing_key="k")
+    assert not {"stop", "json_schema"} & set(sent[0])
+    assert (sent[1]["stop"], sent[1]["json_schema"]) == (["a", "b"], "{}")
+
+
+async def test_an_interrupted_constrained_reply_begins_anew():
+    prompts = []
+    async with (
+        FakeEngine(script=lambda ids, params: prompts.append(ids) or list(range(10)), token_s=0.02) as engine,
+        RouterClient(engine.url) as client,
+    ):
+        call = asyncio.create_task(client.generate(IDS, sampling(max_tokens=10, json_schema="{}"), routing_key="k"))
+        async with asyncio.timeout(10):
+            while not any(reply.tokens for reply in engine._inflight):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        await post(client, "/abort_request", abort_all=True)
+        assert (await call).token_ids.tolist() == list(range(10))
+    assert prompts == [IDS.tolist()] * 2
+
+
 async def test_failed_attempts_are_retried_and_counted_by_reason():
     async with FakeEngine() as engine, RouterClient(engine.url, attempt_timeout_s=0.2) as client:
         for kind in ("error", "drop", "hang"):
