@@ -128,7 +128,7 @@ class EpisodeRunner:
                 await self._agent.play(watched, attempt.task, session)
             outcome, reason = watched.ended or Outcome.AGENT_ERROR, watched.reason
         except (asyncio.CancelledError, *_HOPELESS):
-            session.seal()
+            session.abandon()
             raise
         except Exception as error:
             # A `TimeoutError` alone says little: an engine's passed deadline is one too, and no fault of the agent's.

@@ -85,7 +85,7 @@ def read_conversation(body: bytes, tools: ToolCache, messages: MessageCache) -> 
         model=model if isinstance(model, str) else None,
         fingerprint=fingerprint(orjson.dumps(request), request, dialect=b"messages", stream=stream),
         stream=stream,
-        remember=remember,
+        remember=0 if remember else None,
     )
 
 

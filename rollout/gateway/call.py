@@ -27,6 +27,25 @@ class BadRequest(AgarError, ValueError):
         return str(self.args[0])
 
 
+class BusyError(AgarError):
+    """As many calls are under way as may be; the same call may work in a moment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputForm:
+    """The form that a caller wants its reply to have.
+
+    Attributes:
+        field: the request's field that asks for it.
+        asked: what that field holds.
+        schema: the JSON schema, as JSON text.
+    """
+
+    field: str
+    asked: Any
+    schema: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
     """One request for a reply.
@@ -40,7 +59,13 @@ class ModelCall:
         fingerprint: equal for equal bodies; None where repeats are new calls.
         stream: the caller wants events; the call is given up when its last caller leaves.
         stream_usage: the events end with the usage.
-        remember: the conversation is to be found again by the reply's id.
+        n: how many replies are wanted.
+        stop: texts that end a reply.
+        max_calls: the most tool calls that the caller takes of a reply; None for any number.
+        form: the form that the reply is to have, or None.
+        logprobs: the log-probs of the sampled tokens are wanted.
+        remember: index of the first message of the conversation that is to be found again by the reply's id; None where
+            none is.
     """
 
     messages: tuple[Message, ...]
@@ -51,7 +76,12 @@ class ModelCall:
     fingerprint: bytes | None = None
     stream: bool = False
     stream_usage: bool = False
-    remember: bool = False
+    n: int = 1
+    stop: tuple[str, ...] = ()
+    max_calls: int | None = None
+    form: OutputForm | None = None
+    logprobs: bool = False
+    remember: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,6 +95,9 @@ class Reply:
         budget: the budget that answered.
         prompt_tokens: length of the prompt.
         created: unix time in seconds.
+        stopped_by: the caller's text that ended the reply, or None.
+        tokens: the texts of the sampled tokens, where their log-probs are wanted.
+        others: the further replies, where several were wanted.
     """
 
     id: str
@@ -73,3 +106,16 @@ class Reply:
     budget: Budget | None
     prompt_tokens: int
     created: int
+    stopped_by: str | None = None
+    tokens: tuple[str, ...] | None = None
+    others: tuple["Reply", ...] = ()
+
+    @property
+    def choices(self) -> tuple["Reply", ...]:
+        """Every reply to the call."""
+        return (self, *self.others)
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Tokens sampled for the call."""
+        return sum(len(choice.node.sampled) for choice in self.choices if choice.node is not None)

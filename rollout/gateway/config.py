@@ -23,6 +23,12 @@ class GatewayConfig(BaseConfig):
     shutdown_timeout_s: float = Field(2.0, gt=0)
     """How long open connections may finish when the gateway closes."""
 
+    calls_in_flight: int = Field(4096, ge=1)
+    """Generations under way at a time, of all sessions; a call beyond is told to come again (429)."""
+
+    session_calls_in_flight: int = Field(64, ge=1)
+    """The same for one session; also the most replies that one call may ask for (`n`)."""
+
     body_bytes: int = Field(32 * 1024 * 1024, ge=1024)
     """The largest request body."""
 

@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 
 from agar.errors import AgarError, DeadlineError, EngineAborted, EngineError, LedgerError, SessionClosedError
-from agar.rollout.gateway.call import BadRequest
+from agar.rollout.gateway.call import BadRequest, BusyError
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +38,8 @@ def failure_of(error: Exception) -> Failure:
     if isinstance(error, BadRequest):
         status = 413 if error.code == "request_too_large" else 400
         return Failure(status=status, message=str(error), code=error.code, param=error.param)
+    if isinstance(error, BusyError):
+        return Failure(status=429, message=str(error), code="rate_limit_exceeded", retry=True)
     if isinstance(error, SessionClosedError):
         return Failure(status=401, message=str(error), code="session_sealed")
     if isinstance(error, LedgerError):

@@ -1,6 +1,7 @@
 """The gateway: opens recording sessions and serves them over HTTP."""
 
 import secrets
+from collections import Counter
 from collections.abc import Mapping
 from typing import Self
 
@@ -10,9 +11,10 @@ from agar.ledger.families.base import Family
 from agar.rollout.gateway.app import build_app
 from agar.rollout.gateway.budget import Limits
 from agar.rollout.gateway.config import GatewayConfig
+from agar.rollout.gateway.in_flight import InFlight
 from agar.rollout.gateway.listener import Listener
 from agar.rollout.gateway.session import GatewaySession
-from agar.types import Engine, Sampling
+from agar.types import Engine, Metrics, Sampling
 
 _KEY_BYTES = 32
 
@@ -48,6 +50,8 @@ class Gateway:
         self._record = record or RecordPolicy()
         self._config = config or GatewayConfig()
         self._sessions: dict[str, GatewaySession] = {}
+        self._in_flight = InFlight("the gateway", self._config.calls_in_flight)
+        self._counts: Counter[str] = Counter()
         self._listener = Listener(
             build_app(self._sessions, body_bytes=self._config.body_bytes, ping_s=self._config.ping_s),
             host=self._config.host,
@@ -73,6 +77,7 @@ class Gateway:
         max_turns: int | None = None,
         max_tokens: int | None = None,
         context_tokens: int | None = None,
+        wall_s: float | None = None,
         record: RecordPolicy | None = None,
     ) -> GatewaySession:
         """Open a session.
@@ -83,16 +88,19 @@ class Gateway:
             max_turns: model calls before calls are answered with a `length` stop.
             max_tokens: sampled tokens before calls are answered with a `length` stop.
             context_tokens: the longest prompt and reply; the gateway's setting if None.
+            wall_s: seconds from now before calls are answered with a `length` stop, those under way included.
             record: how it records; the gateway's policy if None.
 
         Raises:
-            ConfigError: no such policy, or a budget below 1.
+            ConfigError: no such policy, or a budget below 1 (a wall clock of 0 or less).
         """
         if policy not in self._engines:
             raise ConfigError(f"no policy {policy!r} here, only {sorted(self._engines)}")
         for name, value in (("max_turns", max_turns), ("max_tokens", max_tokens), ("context_tokens", context_tokens)):
             if value is not None and value < 1:
                 raise ConfigError(f"{name} must be at least 1 or None, got {value}")
+        if wall_s is not None and wall_s <= 0:
+            raise ConfigError(f"wall_s must be above 0 or None, got {wall_s}")
         session = GatewaySession(
             id=f"agar-{secrets.token_urlsafe(_KEY_BYTES)}",
             policy=policy,
@@ -103,17 +111,27 @@ class Gateway:
                 turns=max_turns,
                 tokens=max_tokens,
                 context_tokens=context_tokens or self._config.context_tokens,
+                wall_s=wall_s,
                 call_timeout_s=self._config.call_timeout_s,
+                calls_in_flight=self._config.session_calls_in_flight,
             ),
             record=record or self._record,
             base_url=self.base_url,
+            in_flight=self._in_flight,
             on_seal=self._forget,
         )
         self._sessions[session.id] = session
         return session
 
+    def metrics(self) -> Metrics:
+        """Totals since construction, as `gateway/<name>_count`."""
+        counts = {**self._counts, "calls_in_flight": self._in_flight.now}
+        return {f"gateway/{name}_count": float(count) for name, count in sorted(counts.items())}
+
     def _forget(self, session: GatewaySession) -> None:
         self._sessions.pop(session.id, None)
+        self._counts["sessions_abandoned" if session.abandoned else "sessions_sealed"] += 1
+        self._counts["refused_calls"] += session.seal().refused
 
     async def __aenter__(self) -> Self:
         await self._listener.start()

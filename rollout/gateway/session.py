@@ -2,26 +2,28 @@
 
 import asyncio
 import logging
-import secrets
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from agar.errors import DeadlineError, EngineAborted, SessionClosedError
+from agar.errors import DeadlineError, SessionClosedError
 from agar.ledger.config import RecordPolicy
 from agar.ledger.families.base import Family
-from agar.ledger.forest import Forest, Plan
+from agar.ledger.forest import Plan
 from agar.ledger.node import Difference, Node
 from agar.rollout.gateway.budget import Account, Budget, Limits
-from agar.rollout.gateway.call import ModelCall, Reply
+from agar.rollout.gateway.call import BadRequest, ModelCall, Reply
+from agar.rollout.gateway.in_flight import InFlight
+from agar.rollout.gateway.recorder import Recorder
 from agar.rollout.gateway.translation import MessageCache
-from agar.types import Engine, Finish, Message, Sampled, Sampling, ToolCall, ToolSpec, Turn
+from agar.types import Engine, Message, Sampled, Sampling, ToolSpec, Turn
 
 logger = logging.getLogger(__name__)
 
-_NONE = object()
+
+class _OutOfTimeError(Exception):
+    """The session's wall clock ran out under a call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,6 +36,7 @@ class SealedSession:
         open_calls: calls that were under way at the seal; their replies are in no node.
         budget_stops: calls that a budget answered, by budget.
         repeats: identical requests that were answered with a stored reply.
+        refused: calls refused because too many were under way.
     """
 
     nodes: tuple[Node, ...]
@@ -41,6 +44,7 @@ class SealedSession:
     open_calls: int = 0
     budget_stops: Mapping[Budget, int] = field(default_factory=dict)
     repeats: int = 0
+    refused: int = 0
 
 
 class GatewaySession:
@@ -55,6 +59,7 @@ class GatewaySession:
         limits: budgets.
         record: how it records.
         base_url: the gateway's OpenAI base URL.
+        in_flight: counts the generations of every session.
         on_seal: called once, when the session is sealed.
     """
 
@@ -69,22 +74,22 @@ class GatewaySession:
         limits: Limits,
         record: RecordPolicy,
         base_url: str,
+        in_flight: InFlight | None = None,
         on_seal: Callable[["GatewaySession"], None] = lambda session: None,
     ) -> None:
-        stop_ids = tuple(dict.fromkeys((*sampling.stop_token_ids, *family.stop_ids)))
         self._id, self._base_url, self._on_seal = id, base_url, on_seal
         self.policy = policy
-        self.sampling = replace(sampling, stop_token_ids=stop_ids)
         self.messages = MessageCache()
-        self._engine, self._family, self._call_timeout_s = engine, family, limits.call_timeout_s
-        self._forest = Forest(family, record)
-        self._tag = secrets.token_hex(8)  # names the session to routers and in reply ids: the key itself stays secret
+        self._abandoned = False
+        self._engine, self._call_timeout_s = engine, limits.call_timeout_s
+        self._recorder = Recorder(family=family, policy=policy, sampling=sampling, record=record)
+        self._forest = self._recorder.forest
+        self._in_flight = InFlight("this session", limits.calls_in_flight, in_flight)
         self._open: set[asyncio.Task[Reply]] = set()
         self._waiting: Counter[asyncio.Task[Reply]] = Counter()  # callers of a call under way
         self._replies: dict[bytes, asyncio.Task[Reply] | Reply] = {}  # by fingerprint; a task while it is under way
         self._sealed: SealedSession | None = None
         self._account = Account(limits, sampling.max_tokens, stop_when_cut=record.truncated == "stop")
-        self._stops: Counter[Budget] = Counter()
         self._repeats = 0
         self._last_node: int | None = None
 
@@ -135,6 +140,8 @@ class GatewaySession:
 
         Raises:
             SessionClosedError: the session is, or was meanwhile, sealed.
+            BusyError: too many calls are under way.
+            BadRequest: the session does not serve what the call asks for.
             EngineError, DeadlineError: no reply; nothing is recorded.
             LedgerError: the messages cannot be rendered, or the record policy refuses them.
         """
@@ -144,8 +151,8 @@ class GatewaySession:
         reply = known if isinstance(known, Reply) else await self._wait(call, known or self._start(call))
         if reply.node is not None:
             self._last_node = reply.node.id
-        if call.remember:
-            self.messages.remember(reply.id, (*call.messages, reply.turn.message()), call.tools)
+        if call.remember is not None:
+            self.messages.remember(reply.id, (*call.messages[call.remember :], reply.turn.message()), call.tools)
         return reply
 
     def count(self, call: ModelCall) -> int:
@@ -158,6 +165,17 @@ class GatewaySession:
         self._require_open()
         return len(self._forest.plan(call.messages, call.tools, respelled=call.respelled).prompt)
 
+    @property
+    def abandoned(self) -> bool:
+        """Whether its record is wanted by nobody."""
+        return self._abandoned
+
+    def abandon(self) -> None:
+        """End the session as `seal` does, for an episode that is given up: its record is counted and dropped."""
+        if self._sealed is None:
+            self._abandoned = True
+            self.seal()
+
     def seal(self) -> SealedSession:
         """End the session: revoke its key, cancel what is under way, and give its record. May be called again."""
         if self._sealed is None:
@@ -166,8 +184,9 @@ class GatewaySession:
                 nodes=tuple(self._forest.nodes),
                 divergences=tuple(self._forest.differences),
                 open_calls=len(open_calls),
-                budget_stops=dict(self._stops),
+                budget_stops=dict(self._recorder.stops),
                 repeats=self._repeats,
+                refused=self._in_flight.refused,
             )
             for task in open_calls:
                 task.cancel()
@@ -177,9 +196,13 @@ class GatewaySession:
     # ---------------------------------------------------------------------------------------------- internals
 
     def _start(self, call: ModelCall) -> asyncio.Task[Reply]:
+        if call.n > self._in_flight.limit:
+            raise BadRequest(f"n must be at most {self._in_flight.limit} in this session, got {call.n}", "n")
+        self._in_flight.enter(call.n)
         task = asyncio.get_running_loop().create_task(self._answer(call))
         self._open.add(task)
         task.add_done_callback(self._finished)
+        task.add_done_callback(lambda _: self._in_flight.leave(call.n))
         if call.fingerprint is not None:
             self._replies[call.fingerprint] = task
         return task
@@ -202,83 +225,46 @@ class GatewaySession:
     async def _answer(self, call: ModelCall) -> Reply:
         budget = self._account.spent()
         if budget is not None:
-            return self._stop(budget)
+            return self._recorder.stop(budget, call.n)
         self._account.turns += 1
         try:
             plan = self._forest.plan(call.messages, call.tools, respelled=call.respelled)
-            room = self._account.room(len(plan.prompt))
+            room = self._account.room(len(plan.prompt), call.n)
             if room <= 0:
                 self._account.turns -= 1
-                return self._stop(Budget.CONTEXT)
-            full = room == self.sampling.max_tokens
-            sampling = self.sampling if full else replace(self.sampling, max_tokens=room)
-            sampled = await self._generate(plan, sampling)
+                crowded = self._account.room(0, call.n) > 0
+                return self._recorder.stop(Budget.CONTEXT if crowded else Budget.TOKENS, call.n)
+            samplings = self._recorder.samplings(call, room)
+            sampled = await self._generate(plan, samplings)
             self._require_open()
+        except _OutOfTimeError:
+            self._account.turns -= 1
+            return self._recorder.stop(Budget.WALL_CLOCK, call.n)
         except BaseException:
             self._account.turns -= 1
             raise
-        reply = self._commit(call, plan, sampled, sampling)
+        for reply in sampled:
+            self._account.add(reply)
+        answer = self._recorder.commit(call, plan, sampled, samplings)
         if call.fingerprint is not None:
-            self._replies[call.fingerprint] = reply
-        return reply
+            self._replies[call.fingerprint] = answer
+        return answer
 
-    async def _generate(self, plan: Plan, sampling: Sampling) -> Sampled:
+    async def _generate(self, plan: Plan, samplings: Sequence[Sampling]) -> list[Sampled]:
+        left_s = self._account.left_s()
         try:
-            async with asyncio.timeout(self._call_timeout_s):
-                return await self._engine.generate(plan.prompt, sampling, routing_key=self._tag)
+            async with asyncio.timeout(min(self._call_timeout_s, left_s)):
+                replies = [self._engine.generate(plan.prompt, how, routing_key=self._recorder.tag) for how in samplings]
+                return [await replies[0]] if len(replies) == 1 else await _all(replies)
         except DeadlineError:
             raise
         except TimeoutError as error:
+            if left_s <= self._call_timeout_s:
+                raise _OutOfTimeError from error
             raise DeadlineError(
                 f"no reply of policy {self.policy!r} to a prompt of {len(plan.prompt)} tokens within "
                 f"{self._call_timeout_s:g} s: see the engine's log, or raise call_timeout_s"
             ) from error
-
-    def _commit(self, call: ModelCall, plan: Plan, sampled: Sampled, sampling: Sampling) -> Reply:
-        parsed = self._family.parse(sampled.token_ids)
-        number = len(self._forest.nodes)
-        turn = Turn(
-            text=parsed.text,
-            reasoning=parsed.reasoning,
-            tool_calls=tuple(
-                [
-                    ToolCall(id=f"call_{number}_{i}", name=call.name, arguments=call.arguments)
-                    for i, call in enumerate(parsed.tool_calls)
-                ]
-            ),
-            finish=sampled.finish,
-            parse_error=parsed.parse_error,
-        )
-        node = self._forest.commit(plan, sampled, turn, sampling=sampling, requested=self._refused_wishes(call))
-        self._account.add(sampled)
-        if sampled.finish is Finish.ABORT:
-            raise EngineAborted(f"the engine aborted the reply after {len(sampled)} tokens: call again")
-        return Reply(
-            id=f"{self._tag}-{number}",
-            turn=turn,
-            node=node,
-            budget=None,
-            prompt_tokens=len(plan.prompt),
-            created=int(time.time()),
-        )
-
-    def _refused_wishes(self, call: ModelCall) -> dict[str, Any]:
-        """What the caller asked for and did not get."""
-        wishes = {name: value for name, value in call.requested.items() if getattr(self.sampling, name, _NONE) != value}
-        if call.model is not None and call.model != self.policy:
-            wishes["model"] = call.model
-        return wishes
-
-    def _stop(self, budget: Budget) -> Reply:
-        self._stops[budget] += 1
-        return Reply(
-            id=f"{self._tag}-stop-{self._stops.total()}",
-            turn=Turn(finish=Finish.LENGTH),
-            node=None,
-            budget=budget,
-            prompt_tokens=0,
-            created=int(time.time()),
-        )
 
     def _known(self, fingerprint: bytes | None) -> asyncio.Task[Reply] | Reply | None:
         """An identical call under way, or its reply where nothing was built upon it."""
@@ -286,15 +272,26 @@ class GatewaySession:
         if isinstance(known, asyncio.Task):
             # Done without a reply: it failed, or a budget answered. Being cancelled: its caller has left.
             return None if known.done() or known.cancelling() else known
-        if known is None or known.node is None or self._forest.has_children(known.node.id):
+        if known is None or any(reply.node and self._forest.has_children(reply.node.id) for reply in known.choices):
             return None
         return known
 
     def _finished(self, task: asyncio.Task[Reply]) -> None:
         self._open.discard(task)
         if not task.cancelled() and task.exception() is not None:  # seen here, in case its caller has left
-            logger.debug("a call of session %s failed: %r", self._tag, task.exception())
+            logger.debug("a call of session %s failed: %r", self._recorder.tag, task.exception())
 
     def _require_open(self) -> None:
         if self._sealed is not None:
             raise SessionClosedError("the session is sealed and takes no more calls: open another")
+
+
+async def _all(replies: Sequence[Coroutine[Any, Any, Sampled]]) -> list[Sampled]:
+    """Every reply; the first failure ends the others."""
+    tasks = [asyncio.get_running_loop().create_task(reply) for reply in replies]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from agar.ledger.tokenizer import Tokenizer
 from agar.types import Bools, Finish, Ids, Message, ToolSpec, Turn
 
 
@@ -16,6 +17,11 @@ class Family(Protocol):
     @property
     def name(self) -> str:
         """Its registered name, for instance `chatml`."""
+        ...
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """What its ids mean."""
         ...
 
     @property

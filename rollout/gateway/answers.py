@@ -1,0 +1,51 @@
+"""From sampled tokens to what a caller gets of them; the record keeps the tokens whole whatever the caller is shown."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agar.ledger.canonical import spell
+from agar.rollout.gateway.call import ModelCall
+from agar.types import Finish, ToolCall, Turn
+
+
+def turn_of(parsed: Turn, finish: Finish, number: int, call: ModelCall) -> tuple[Turn, str | None]:
+    """The turn that the caller of `call` gets, and the text of its own that ended it.
+
+    Args:
+        parsed: the reply as the family reads it.
+        finish: why the engine ended it.
+        number: of its node; makes the ids of its tool calls unique in the session.
+        call: what the caller takes.
+    """
+    named = tuple(
+        [
+            ToolCall(id=f"call_{number}_{index}", name=call.name, arguments=call.arguments)
+            for index, call in enumerate(parsed.tool_calls)
+        ]
+    )
+    turn = replace(parsed, tool_calls=named, finish=finish)
+    if call.max_calls is not None and len(named) > call.max_calls:
+        turn = _withhold(turn, call.max_calls)
+    return _cut(turn, call.stop) if call.stop else (turn, None)
+
+
+def _withhold(turn: Turn, kept: int) -> Turn:
+    """A caller that forbade tool calls would not know what to do with them."""
+    told = ", ".join(f"{call.name}({spell(call.arguments)})" for call in turn.tool_calls[kept:])
+    error = f"the model made more tool calls than the {kept} that the request allows: {told} withheld"
+    return replace(turn, tool_calls=turn.tool_calls[:kept], parse_error=turn.parse_error or error)
+
+
+def _cut(turn: Turn, stop: Sequence[str]) -> tuple[Turn, str | None]:
+    """End the reply before the first of the caller's texts: the engine sampled that text, and callers do not expect it.
+
+    Not all engines end there by themselves, and none does where a publish cut the text in two.
+    """
+    for name in ("reasoning", "text"):
+        said: str = getattr(turn, name) or ""
+        found = [(at, text) for text in stop if (at := said.find(text)) >= 0]
+        if found:
+            at, text = min(found)
+            rest = {"text": "", "tool_calls": ()} if name == "reasoning" else {}
+            return replace(turn, finish=Finish.STOP, **{**rest, name: said[:at]}), text
+    return turn, None

@@ -1,0 +1,121 @@
+"""What a session records of a call: how it is sampled, its nodes in the forest, and the reply made of them."""
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from agar.errors import EngineAborted
+from agar.ledger.config import RecordPolicy
+from agar.ledger.families.base import Family
+from agar.ledger.forest import Forest, Plan
+from agar.ledger.node import Edge
+from agar.rollout.gateway.answers import turn_of
+from agar.rollout.gateway.budget import Budget
+from agar.rollout.gateway.call import BadRequest, ModelCall, Reply
+from agar.types import Finish, Sampled, Sampling, Turn
+
+_NONE = object()
+
+
+class Recorder:
+    """The record of one session.
+
+    Args:
+        family: renders and parses.
+        policy: name of the policy that answers.
+        sampling: pinned for every call; the family's stop tokens are added.
+        record: how it records.
+
+    Attributes:
+        forest: the nodes.
+        sampling: as pinned.
+        tag: names the session to routers and in the ids of replies; the key itself stays secret.
+        stops: calls that a budget answered.
+    """
+
+    def __init__(self, *, family: Family, policy: str, sampling: Sampling, record: RecordPolicy) -> None:
+        stop_ids = tuple(dict.fromkeys((*sampling.stop_token_ids, *family.stop_ids)))
+        self._family, self._policy, self._record = family, policy, record
+        self.forest = Forest(family, record)
+        self.sampling = replace(sampling, stop_token_ids=stop_ids)
+        self.tag = secrets.token_hex(8)
+        self.stops: Counter[Budget] = Counter()
+
+    def samplings(self, call: ModelCall, room: int) -> list[Sampling]:
+        """How each reply is sampled: as pinned, but for its length, and what ends or constrains it.
+
+        Raises:
+            BadRequest: the record policy does not serve the form of output that the call asks for.
+        """
+        changes: dict[str, Any] = {} if room == self.sampling.max_tokens else {"max_tokens": room}
+        if call.stop:
+            changes["stop"] = (*self.sampling.stop, *call.stop)
+        if call.form is not None and self._record.output_form == "refuse":
+            text = f"{call.form.field} is not served in this session: leave it out, or set record.output_form"
+            raise BadRequest(text, call.form.field, "unsupported_value")
+        if call.form is not None and self._record.output_form == "constrain":
+            changes["json_schema"] = call.form.schema
+        pinned = replace(self.sampling, **changes) if changes else self.sampling
+        if call.n == 1 or pinned.seed is None:
+            return [pinned] * call.n
+        return [replace(pinned, seed=pinned.seed + choice) for choice in range(call.n)]  # one seed, one reply
+
+    def commit(self, call: ModelCall, plan: Plan, sampled: Sequence[Sampled], samplings: Sequence[Sampling]) -> Reply:
+        """Record every reply, side by side. Where the engine aborted one, the caller gets none of them."""
+        requested = self._refused_wishes(call)
+        again = replace(plan, edge=Edge.REWRITTEN) if plan.parent is None and len(sampled) > 1 else plan
+        replies = [
+            self._commit_one(call, again if choice else plan, reply, samplings[choice], requested, choice)
+            for choice, reply in enumerate(sampled)
+        ]
+        if aborted := [reply for reply in sampled if reply.finish is Finish.ABORT]:
+            raise EngineAborted(f"the engine aborted the reply after {len(aborted[0])} tokens: call again")
+        return replace(replies[0], others=tuple(replies[1:])) if len(replies) > 1 else replies[0]
+
+    def stop(self, budget: Budget, replies: int) -> Reply:
+        """The reply of a budget."""
+        self.stops[budget] += 1
+        reply = Reply(
+            id=f"{self.tag}-stop-{self.stops.total()}",
+            turn=Turn(finish=Finish.LENGTH),
+            node=None,
+            budget=budget,
+            prompt_tokens=0,
+            created=int(time.time()),
+        )
+        return replace(reply, others=(reply,) * (replies - 1)) if replies > 1 else reply
+
+    def _commit_one(
+        self,
+        call: ModelCall,
+        plan: Plan,
+        sampled: Sampled,
+        sampling: Sampling,
+        requested: Mapping[str, Any],
+        choice: int,
+    ) -> Reply:
+        number, text_of = len(self.forest.nodes), self._family.tokenizer.decode
+        turn, stopped_by = turn_of(self._family.parse(sampled.token_ids), sampled.finish, number, call)
+        node = self.forest.commit(plan, sampled, turn, sampling=sampling, requested=requested, choice=choice)
+        return Reply(
+            id=f"{self.tag}-{number}",
+            turn=turn,
+            node=node,
+            budget=None,
+            prompt_tokens=len(plan.prompt),
+            created=int(time.time()),
+            stopped_by=stopped_by,
+            tokens=tuple([text_of([token]) for token in sampled.token_ids.tolist()]) if call.logprobs else None,
+        )
+
+    def _refused_wishes(self, call: ModelCall) -> dict[str, Any]:
+        """What the caller asked for and did not get."""
+        wishes = {name: value for name, value in call.requested.items() if getattr(self.sampling, name, _NONE) != value}
+        if call.form is not None and self._record.output_form == "ignore":
+            wishes[call.form.field] = call.form.asked
+        if call.model is not None and call.model != self._policy:
+            wishes["model"] = call.model
+        return wishes
