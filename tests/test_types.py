@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from agar.errors import EngineError, ShapeError
@@ -58,3 +59,16 @@ def test_ids_logprobs_and_versions_have_one_length():
 def test_sampled_is_not_built_by_hand():
     with pytest.raises(EngineError, match="from_generate"):
         Sampled(object(), token_ids=[1], logprobs=[-1.0], policy_versions=[0], finish=Finish.STOP)
+
+
+def test_the_pieces_of_an_interrupted_reply_keep_the_arrays_that_all_of_them_have():
+    def piece(token, **side):
+        return Sampled.restore(
+            token_ids=[token], logprobs=[-1.0], policy_versions=[token], finish=Finish.ABORT, side=side
+        )
+
+    experts = np.zeros((1, 2, 2), np.int16)
+    whole = Sampled.join([piece(1, routed_experts=experts, odd=experts), piece(2, routed_experts=experts + 1)])
+    assert whole.token_ids.tolist() == [1, 2]
+    assert list(whole.side) == ["routed_experts"]
+    assert whole.side["routed_experts"].tolist() == np.concatenate([experts, experts + 1]).tolist()

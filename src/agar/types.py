@@ -205,6 +205,11 @@ class Sampling:
     seed: int | None = None
     json_schema: str | None = None
 
+    @property
+    def neutral(self) -> bool:
+        """Whether any token could be drawn, each with the model's own probability (a schema aside)."""
+        return self.temperature > 0 and self.top_p >= 1 and self.top_k <= 0 and self.min_p <= 0
+
 
 _ENGINE_KEY = object()
 _NO_SIDE: Mapping[str, npt.NDArray[Any]] = MappingProxyType({})
@@ -293,6 +298,11 @@ class Sampled:
             logprobs=np.concatenate([p.logprobs for p in pieces]),
             policy_versions=np.concatenate([p.policy_versions for p in pieces]),
             finish=pieces[-1].finish,
+            side={
+                name: np.concatenate([p.side[name] for p in pieces])
+                for name in pieces[0].side
+                if all(name in p.side for p in pieces)
+            },
         )
 
     @classmethod

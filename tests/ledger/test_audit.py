@@ -184,7 +184,7 @@ def test_turn_rewards_of_untrained_turns_are_counted(trace):
     assert audit([lost], emit(lost)).lost_turn_rewards == 1
 
 
-def test_strict_refuses_and_report_logs(trace, caplog):
+def test_strict_refuses_and_warn_logs(trace, caplog):
     left, _ = emit(trace)
     report = audit([trace], [left])
     with pytest.raises(AuditError, match="I2 in t0"):
@@ -193,5 +193,5 @@ def test_strict_refuses_and_report_logs(trace, caplog):
         report.raise_if_broken()
     report.check("off")
     assert caplog.records == []
-    report.check("report")
+    report.check("warn")
     assert "I2" in caplog.text

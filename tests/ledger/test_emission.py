@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from agar.ledger.audit import audit
-from agar.ledger.config import RecordPolicy
+from agar.ledger.config import CanonicaliserConfig, RecordPolicy
 from agar.ledger.emission import Exclusion, emission, emit
 from agar.ledger.forest import Forest
 from agar.ledger.toy import hash_logprobs
@@ -15,13 +15,16 @@ ASK = Message(role="user", content="Start.")
 MORE = Message(role="user", content="Go on.")
 
 
+RULES = (CanonicaliserConfig(name="nonce", pattern=r"#\d+"),)
+
+
 class Recording:
     """A forest and a shorthand for calls; replies are single made-up ids and a stop."""
 
     def __init__(self, family):
-        self.family, self.forest = family, Forest(family)
+        self.family, self.forest = family, Forest(family, RecordPolicy(canonicalisers=RULES))
 
-    def call(self, *history, reply=(60, 61), finish=Finish.STOP, version=0, sampling=None, choice=0):
+    def call(self, *history, reply=(60, 61), finish=Finish.STOP, version=0, sampling=None, choice=0, side=None):
         plan = self.forest.plan(history)
         ids = np.array([*reply, self.family.stop_ids[0]] if finish is Finish.STOP else reply, np.int32)
         sampled = Sampled.restore(
@@ -29,6 +32,7 @@ class Recording:
             logprobs=hash_logprobs(plan.prompt, ids),
             policy_versions=np.full(len(ids), version) if np.isscalar(version) else np.array(version),
             finish=finish,
+            side=side,
         )
         node = self.forest.commit(plan, sampled, self.family.parse(ids), sampling=sampling or Sampling(), choice=choice)
         return node.turn.message()
@@ -205,3 +209,63 @@ def test_a_constrained_reply_is_trained_only_where_the_policy_says_so(recording)
     recording.call(ASK, sampling=Sampling(json_schema='{"type":"object"}'))
     assert [run.reason for run in emission(recording.trace()).excluded] == [Exclusion.CONSTRAINED]
     assert emission(recording.trace(), RecordPolicy(constrained="train")).excluded == ()
+
+
+@pytest.mark.parametrize("order", [(60, 61), (61, 60)])
+def test_of_two_calls_under_way_at_once_the_one_passed_over_is_abandoned(recording, order):
+    """Whichever was recorded first: the caller had both, and went on from the reply that begins with 61."""
+    replies = {token: recording.call(ASK, reply=(token, *b"abc"[: token - 59])) for token in order}
+    recording.call(ASK, replies[61], MORE, reply=(62,))
+    trace = recording.trace()
+    result = emission(trace)
+    assert [trace.nodes[run.node].sampled.token_ids[0] for run in result.excluded] == [60]
+    (row,) = result.samples
+    assert 61 in row.token_ids
+    assert 60 not in row.token_ids
+
+
+def test_a_question_asked_again_with_another_nonce_is_the_same_question(recording):
+    for number in (1, 2):
+        recording.call(Message(role="system", content=f"Be brief. #{number}"), ASK, reply=(60 + number,))
+    trace = recording.trace()
+    assert len(emission(trace).samples) == 2
+    (run,) = emission(trace, RecordPolicy(canonicalisers=RULES)).excluded
+    assert (run.node, run.reason) == (0, Exclusion.ABANDONED_RETRY)
+
+
+@pytest.mark.parametrize("how", [{"top_p": 0.9}, {"top_k": 5}, {"min_p": 0.1}, {"temperature": 0.0}])
+def test_a_filtered_reply_is_trained_only_where_its_sampler_is_recorded(recording, how):
+    first = recording.call(ASK, sampling=Sampling(temperature=0.5))
+    recording.call(ASK, first, MORE, sampling=Sampling(**how))
+    trace = recording.trace()
+    assert [(run.node, run.reason) for run in emission(trace).excluded] == [(1, Exclusion.FILTERED)]
+    result = emission(trace, RecordPolicy(sampler="recorded"))
+    assert result.excluded == ()
+    (row,) = result.samples
+    (sampler,) = row.meta["samplers"].values()
+    assert sampler.items() >= how.items()
+    assert list(row.meta["samplers"]) == ["1"]
+
+
+def test_side_arrays_stand_at_the_tokens_that_they_belong_to(recording):
+    experts = np.arange(3 * 2 * 2, dtype=np.int16).reshape(3, 2, 2)
+    first = recording.call(ASK, side={"routed_experts": experts, "images": np.array([[1, 2]], np.int32)})
+    middle = recording.call(ASK, first, MORE)  # an engine that said nothing
+    recording.call(ASK, first, MORE, middle, ASK, side={"images": np.array([[0, 1]], np.int32)})
+    (row,) = emit(recording.trace())
+    (_, start, _), _, (_, last, _) = row.meta["spans"]
+    expected = np.full((len(row.token_ids), 2, 2), -1, np.int16)
+    expected[start : start + 3] = experts
+    assert row.side["routed_experts"].tolist() == expected.tolist()
+    assert row.side["routed_experts"].dtype == np.int16
+    delta = len(recording.forest.nodes[2].delta)
+    assert row.side["images"].tolist() == [[1, 2], [last - delta, 1]]
+    assert not row.side["images"].flags.writeable
+
+
+def test_an_array_that_was_not_declared_or_changes_its_form_is_in_no_row(recording):
+    wide, narrow = (np.zeros((3, 2, k), np.int16) for k in (2, 1))
+    first = recording.call(ASK, side={"routed_experts": wide, "mood": np.zeros(3, np.float32)})
+    recording.call(ASK, first, MORE, side={"routed_experts": narrow})
+    (row,) = emit(recording.trace())
+    assert dict(row.side) == {}

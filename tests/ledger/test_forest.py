@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agar.errors import LedgerError
-from agar.ledger.config import RecordPolicy
+from agar.ledger.config import CanonicaliserConfig, RecordPolicy
 from agar.ledger.forest import Forest
 from agar.ledger.node import Divergence, Edge
 from agar.ledger.toy import hash_logprobs
@@ -111,7 +113,9 @@ def test_canonical_matching_extends_and_records_the_difference(family, sent, res
     assert kinds(forest) == [kind]
     strict = Forest(family, RecordPolicy(match="strict"))
     say(strict, family, [SYSTEM, START], REPLY, tools=[SH])
-    assert strict.plan([SYSTEM, START, sent, *RESULTS], [SH], respelled=respelled).parent is None
+    plan = strict.plan([SYSTEM, START, sent, *RESULTS], [SH], respelled=respelled)
+    assert (plan.parent, plan.edge) == (None, Edge.DIVERGED)
+    assert [d.kind for d in plan.differences] == [kind, Divergence.RENDERED_AGAIN]
 
 
 def test_an_equal_history_matches_strictly_too(family):
@@ -203,20 +207,105 @@ def test_a_reply_cut_by_length_is_closed_in_the_next_delta(family):
     assert plan.prompt.tolist() == family.render([START, cut, START]).tolist()
 
 
-def test_on_divergence_fork_and_error(family):
+@pytest.mark.parametrize("policy", [{"on_divergence": "fork"}, {"history": "as_sent"}, {"match": "strict"}])
+def test_a_policy_that_goes_on_from_what_was_sent_says_what_differed(family, policy):
     dropped = changed(REPLY, reasoning=None)
-    fork = Forest(family, RecordPolicy(on_divergence="fork"))
-    say(fork, family, [START], REPLY)
-    assert fork.plan([START, dropped, *RESULTS]).parent is None
-    as_sent = Forest(family, RecordPolicy(history="as_sent"))
-    say(as_sent, family, [START], REPLY)
-    assert (
-        as_sent.plan([START, dropped, *RESULTS]).prompt.tolist() == family.render([START, dropped, *RESULTS]).tolist()
-    )
-    error = Forest(family, RecordPolicy(on_divergence="error"))
-    say(error, family, [START], REPLY)
+    forest = Forest(family, RecordPolicy(**policy))
+    say(forest, family, [START], REPLY)
+    plan = forest.plan([START, dropped, *RESULTS])
+    assert (plan.parent, plan.edge) == (None, Edge.DIVERGED)
+    assert plan.prompt.tolist() == family.render([START, dropped, *RESULTS]).tolist()
+    assert [(d.kind, d.node) for d in plan.differences] == [
+        (Divergence.REASONING_DROPPED, 0),
+        (Divergence.RENDERED_AGAIN, 0),
+    ]
+
+
+def test_as_sent_branches_off_where_the_history_was_still_the_same(family):
+    forest = Forest(family, RecordPolicy(history="as_sent"))
+    second = Message(role="assistant", content="Done.", reasoning="well")
+    first = say(forest, family, [START], REPLY)
+    say(forest, family, [START, REPLY, *RESULTS], second)
+    plan = forest.plan([START, REPLY, *RESULTS, changed(second, reasoning=None), START])
+    assert (plan.parent, plan.edge) == (0, Edge.BRANCH)
+    kept = np.concatenate([first.delta, first.sampled.token_ids])
+    assert plan.prompt[: len(kept)].tolist() == kept.tolist()
+    sent = [START, REPLY, *RESULTS, changed(second, reasoning=None), START]
+    assert plan.prompt.tolist() == family.render(sent).tolist()
+    assert [(d.kind, d.node) for d in plan.differences] == [
+        (Divergence.REASONING_DROPPED, 1),
+        (Divergence.RENDERED_AGAIN, 1),
+    ]
+
+
+def test_as_sent_goes_on_from_the_root_that_was_sent_before(family):
+    """A caller that drops reasoning once and then repeats itself: the second time it is the history kept."""
+    forest = Forest(family, RecordPolicy(history="as_sent"))
+    dropped, plain = changed(REPLY, reasoning=None), Message(role="assistant", content="Done.")
+    say(forest, family, [START], REPLY)
+    root = say(forest, family, [START, dropped, *RESULTS], plain)
+    plan = forest.plan([START, dropped, *RESULTS, plain, START])
+    assert (plan.parent, plan.edge, plan.differences) == (root.id, Edge.EXTEND, ())
+
+
+def test_on_divergence_error_refuses_the_call(family):
+    forest = Forest(family, RecordPolicy(on_divergence="error"))
+    say(forest, family, [START], REPLY)
     with pytest.raises(LedgerError, match="reasoning_dropped"):
-        error.plan([START, dropped, *RESULTS])
+        forest.plan([START, changed(REPLY, reasoning=None), *RESULTS])
+    assert forest.plan([START, REPLY, *RESULTS]).parent == 0
+
+
+def test_a_recorded_reply_behind_a_summary_is_context_and_says_whose_it_is(family):
+    """Compaction that keeps the newest turn: its tokens in the new prompt are rendered, not the sampled ones."""
+    forest = Forest(family)
+    done = Message(role="assistant", content="Done.")
+    say(forest, family, [SYSTEM, START], REPLY)
+    say(forest, family, [SYSTEM, START, REPLY, *RESULTS], done)
+    summary = Message(role="user", content="So far: two.")
+    invented = Message(role="assistant", content="I see.")
+    plan = forest.plan([SYSTEM, summary, invented, START, done, START])
+    assert (plan.parent, plan.edge) == (None, Edge.REWRITTEN)
+    assert [(d.kind, d.node, d.message) for d in plan.differences] == [
+        (Divergence.FOREIGN_REPLY, None, 2),
+        (Divergence.RENDERED_AGAIN, 1, 4),
+    ]
+
+
+def stamped(number):
+    return changed(SYSTEM, content="Be brief, whatever happens. " * 20 + f"Request {number:08x}. Now go.")
+
+
+NONCE = CanonicaliserConfig(name="nonce", pattern=r"Request [0-9a-f]{8}\.")
+
+
+@pytest.mark.parametrize("policy", [{}, {"match": "strict"}, {"on_divergence": "error"}, {"history": "as_sent"}])
+def test_a_declared_nonce_does_not_count_and_the_first_text_is_kept(family, policy):
+    forest = Forest(family, RecordPolicy(canonicalisers=(NONCE,), **policy))
+    history = [START]
+    for number in range(4):
+        say(forest, family, [stamped(number), *history], REPLY, tools=[SH])
+        history += [REPLY, *RESULTS]
+    assert [node.edge for node in forest.nodes] == [Edge.FIRST, Edge.EXTEND, Edge.EXTEND, Edge.EXTEND]
+    assert kinds(forest) == [Divergence.DECLARED] * 3
+    assert ["00000000" in d.kept and f"{n:08x}" in d.sent for n, d in enumerate(forest.differences, 1)] == [True] * 3
+    start = family.render([stamped(0), START], [SH])
+    assert forest.context(3)[: len(start)].tolist() == start.tolist()
+
+
+def test_an_undeclared_nonce_makes_every_call_a_root(family):
+    forest = Forest(family)
+    say(forest, family, [stamped(0), START], REPLY)
+    assert forest.plan([stamped(1), START, REPLY, *RESULTS]).edge is Edge.UNRELATED
+
+
+def test_what_is_not_declared_still_counts_beside_it(family):
+    forest = Forest(family, RecordPolicy(canonicalisers=(NONCE,)))
+    say(forest, family, [stamped(0), START], REPLY)
+    other = changed(stamped(1), content=stamped(1).text + " Now!")
+    assert forest.plan([other, START, REPLY, *RESULTS]).parent is None
+    say(forest, family, [stamped(1), START, changed(REPLY, reasoning=None), *RESULTS], REPLY)
+    assert set(kinds(forest)) == {Divergence.DECLARED, Divergence.REASONING_DROPPED}
 
 
 def test_a_difference_is_recorded_once_however_often_it_is_sent(family):
@@ -231,21 +320,52 @@ def test_a_difference_is_recorded_once_however_often_it_is_sent(family):
     assert kinds(forest) == [Divergence.REASONING_DROPPED]
 
 
-def test_result_does_not_depend_on_arrival_order(family):
-    """Two sub-agents: whichever commits first, the same paths with the same ids come out."""
+class Talk:
+    """A conversation that goes on by itself; what it gets depends on its own name only."""
 
-    def record(order):
-        forest = Forest(family)
-        histories = {name: [Message(role="user", content=name)] for name in order}
-        for _ in range(2):
-            plans = {name: forest.plan(histories[name]) for name in order}
-            for name in order:
-                ids = np.array([50, 51, family.stop_ids[0]], np.int32)
-                sampled = Sampled.restore(
-                    token_ids=ids, logprobs=np.zeros(3), policy_versions=np.zeros(3), finish=Finish.STOP
-                )
-                node = forest.commit(plans[name], sampled, family.parse(ids), sampling=Sampling())
-                histories[name] = [*histories[name], node.turn.message(), START]
-        return sorted(forest.context(node.id).tolist() for node in forest.nodes)
+    def __init__(self, name, opening, turns):
+        self.name, self.history, self.turns, self.plan = name, [Message(role="user", content=opening)], turns, None
 
-    assert record(["left", "right"]) == record(["right", "left"])
+    def step(self, forest, family):
+        """Plan the next call, or commit the one that was planned; True while there is more to do."""
+        if self.plan is None:
+            self.plan = forest.plan(self.history)
+            return True
+        reply = Message(role="assistant", content=f"{self.name} {len(self.history)}")
+        ids, mask = family.transcript([reply])
+        sampled = Sampled.restore(
+            token_ids=ids[mask],
+            logprobs=hash_logprobs(self.plan.prompt, ids[mask]),
+            policy_versions=np.zeros(int(mask.sum())),
+            finish=Finish.STOP,
+        )
+        node = forest.commit(self.plan, sampled, family.parse(ids[mask]), sampling=Sampling())
+        self.history = [*self.history, node.turn.message(), START]
+        self.plan = None
+        self.turns -= 1
+        return self.turns > 0
+
+
+def recorded(family, talks, order):
+    """Every node's tokens with its parent's, and what was noticed; in no order."""
+    forest, running = Forest(family), [Talk(*talk) for talk in talks]
+    for pick in [*order, *range(100)]:
+        if not running:
+            break
+        talk = running[pick % len(running)]
+        if not talk.step(forest, family):
+            running.remove(talk)
+    assert not running
+    tokens = [tuple(forest.context(node.id).tolist()) for node in forest.nodes]
+    edges = [(tokens[node.id], None if node.parent is None else tokens[node.parent]) for node in forest.nodes]
+    return sorted(edges, key=repr), sorted((d.kind, d.sent) for d in forest.differences)
+
+
+@given(st.data())
+def test_result_does_not_depend_on_arrival_order(family, data):
+    """I7. Parallel conversations, some with one opening: whatever the interleaving, the same forest comes out."""
+    openings = data.draw(st.lists(st.sampled_from(["left", "right"]), min_size=2, max_size=4))
+    turns = data.draw(st.lists(st.integers(1, 3), min_size=4, max_size=4))
+    talks = [(f"{index}", opening, turns[index]) for index, opening in enumerate(openings)]
+    order = data.draw(st.lists(st.integers(0, 11), max_size=24))
+    assert recorded(family, talks, order) == recorded(family, talks, [])

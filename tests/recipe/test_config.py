@@ -73,6 +73,8 @@ def test_a_wrong_key_or_value_is_named_with_what_was_expected(tmp_path, model, o
         ("tasks.0.policy=other", "train", r"tasks\.0\.policy = 'other'.*main"),
         ("run.steps=1", "sft", r"\[demonstrations\]"),
         ("rollout.sampling.temperature=0.7", "train", r"policies\.main\.temperature = 1, but.* = 0\.7: .*the same"),
+        ("rollout.sampling.top_p=0.9", "train", r"ledger\.record\.sampler.*nothing would be trained"),
+        ('ledger.record.canonicalisers=[{name="tick"}]', "rollout", "'tick' is none of the built-in ones.*uuid"),
         ("policies.main.algorithm.kl_coef=0.1", "train", r"policies\.main\.algorithm\.kl_coef = 0\.1: .*set it to 0"),
         ("tasks.0.split=tset", "rollout", r"tasks\.0\.split: .*train, heldout, got 'tset'"),
         ("evaluate.0.split=test", "eval", r"evaluate\.0\.split: .*'test'"),

@@ -70,7 +70,7 @@ class AuditReport:
         shown = "; ".join(f"{v.invariant} in {v.trajectory}: {v.detail}" for v in self.violations[:_SHOWN])
         text = f"the batch breaks {dict(sorted(counts.items()))}: {shown}"
         if mode == "strict":
-            raise AuditError(f"{text}. Nothing was trained; set audit to report to train regardless")
+            raise AuditError(f"{text}. Nothing was trained; set audit to warn to train regardless")
         logger.warning("%s", text)
 
     def raise_if_broken(self) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
+from agar.ledger.canonicalisers import Canonicaliser
 from agar.types import ImagePart, Message, ToolSpec
 
 Key = Hashable
@@ -15,34 +16,30 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _name = itemgetter(0)
 
 
-def message_key(message: Message) -> Key:
+def message_key(message: Message, canonicaliser: Canonicaliser | None = None) -> Key:
     """The canonical key: role, text without trailing white space, tool calls by name and value.
 
     Reasoning and call ids are left out: programs drop the one and rewrite the other.
+
+    Args:
+        message: the message.
+        canonicaliser: declared rules on what of its text counts.
     """
+    content = _content(message, canonicaliser)
     if message.role == "assistant":
-        return ("assistant", _content(message), tuple([(c.name, freeze(c.arguments)) for c in message.tool_calls]))
-    return (message.role, _content(message), message.tool_call_id)
+        return ("assistant", content, tuple([(c.name, freeze(c.arguments)) for c in message.tool_calls]))
+    return (message.role, content, message.tool_call_id)
 
 
-def strict_key(message: Message) -> Key:
-    """The strict key: everything, tool arguments as spelt."""
-    calls = tuple((c.id, c.name, spell(c.arguments)) for c in message.tool_calls)
-    return ("=", message.role, message.content, calls, message.tool_call_id, message.reasoning)
-
-
-def steps(messages: Sequence[Message], keys: Sequence[Key], *, strict: bool) -> list[tuple[Key, int]]:
+def steps(messages: Sequence[Message], keys: Sequence[Key]) -> list[tuple[Key, int]]:
     """The path of a conversation as (key, messages consumed so far).
 
-    In canonical form a run of tool messages is one step, a multiset: parallel results have no order.
+    A run of tool messages is one step, a multiset: parallel results have no order.
 
     Args:
         messages: the conversation.
         keys: the key of each message.
-        strict: keep every message a step of its own.
     """
-    if strict:
-        return [(key, index + 1) for index, key in enumerate(keys)]
     path: list[tuple[Key, int]] = []
     results: list[Key] = []
     for index, (message, key) in enumerate(zip(messages, keys, strict=True)):
@@ -91,9 +88,12 @@ def nested_within(value: Any, limit: int = MAX_NESTING) -> bool:
     return limit > 0 and all(nested_within(item, limit - 1) for item in value)
 
 
-def _content(message: Message) -> Hashable:
-    if isinstance(message.content, str):
-        return message.content.rstrip()
-    if any(isinstance(part, ImagePart) for part in message.content):
-        return message.content
-    return message.text.rstrip()
+def _content(message: Message, canonicaliser: Canonicaliser | None) -> Hashable:
+    content = message.content
+    if isinstance(content, tuple):
+        if any(isinstance(part, ImagePart) for part in content):
+            return content
+        content = message.text
+    if canonicaliser:
+        content = canonicaliser.text(message.role, content)
+    return content.rstrip()

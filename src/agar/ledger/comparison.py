@@ -1,21 +1,27 @@
 """What differs between the history that a caller sent and the path that it matches."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from agar.ledger.canonical import message_key, spell
+from agar.ledger.canonical import Key, message_key, spell
+from agar.ledger.canonicalisers import Canonicaliser
 from agar.ledger.node import Difference, Divergence, Node
 from agar.types import Message
 
 _SHOWN_CHARACTERS = 120
+_SHOWN_BEFORE = 20
 
 
 class Comparison:
     """Compares histories with recorded paths of one session.
 
     Callers send the same message objects again with every call: what was found for a reply is kept beside it.
+
+    Args:
+        canonicaliser: declared rules on what of a text counts.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, canonicaliser: Canonicaliser | None = None) -> None:
+        self._canonicaliser = canonicaliser
         self._known: dict[int, tuple[Message, bool, tuple[Difference, ...] | None]] = {}  # node -> its reply as sent
 
     def against(
@@ -41,7 +47,7 @@ class Comparison:
             found += differences
             start = end - 1 - len(at.messages)
             if sent[start : end - 1] != at.messages:
-                found += _message_differences(at, start, sent[start : end - 1])
+                found += self._messages(at, start, sent[start : end - 1])
             end = start
         return tuple(reversed(found))
 
@@ -58,6 +64,23 @@ class Comparison:
         self._known[node.id] = (sent, respelled, found)
         return found
 
+    def _messages(self, node: Node, start: int, sent: tuple[Message, ...]) -> list[Difference]:
+        found: list[Difference] = []
+        for offset, (before, after) in enumerate(zip(node.messages, sent, strict=True)):
+            if before == after:
+                continue
+            if before.role == "tool" and self._key(before) != self._key(after):
+                kind = Divergence.RESULT_ORDER
+            elif before.text == after.text and before.role != "assistant":
+                continue  # a string that came back as a list of text parts
+            else:
+                kind = _text_difference(before.text, after.text)
+            found.append(_difference(kind, node.id, start + offset, before.text, after.text))
+        return found
+
+    def _key(self, message: Message) -> Key:
+        return message_key(message, self._canonicaliser)
+
 
 def _reply_differences(
     node: int, index: int, kept: Message, sent: Message, *, respelled: bool
@@ -66,7 +89,7 @@ def _reply_differences(
     if kept.reasoning and sent.reasoning is None:
         found.append((Divergence.REASONING_DROPPED, kept.reasoning, ""))
     if kept.text != sent.text:
-        found.append((Divergence.WHITESPACE, repr(kept.text[-20:]), repr(sent.text[-20:])))
+        found.append((_text_difference(kept.text, sent.text), kept.text, sent.text))
     if respelled or any(a.arguments is not b.arguments for a, b in zip(kept.tool_calls, sent.tool_calls, strict=True)):
         ours = [spell(call.arguments) for call in kept.tool_calls]
         theirs = [spell(call.arguments) for call in sent.tool_calls]
@@ -78,35 +101,44 @@ def _reply_differences(
     return tuple([_difference(kind, node, index, before, after) for kind, before, after in found])
 
 
-def _message_differences(node: Node, start: int, sent: tuple[Message, ...]) -> list[Difference]:
-    found: list[Difference] = []
-    for offset, (before, after) in enumerate(zip(node.messages, sent, strict=True)):
-        if before == after:
-            continue
-        reordered = before.role == "tool" and message_key(before) != message_key(after)
-        if before.text == after.text and not reordered and before.role != "assistant":
-            continue  # a string that came back as a list of text parts
-        kind = Divergence.RESULT_ORDER if reordered else Divergence.WHITESPACE
-        found.append(_difference(kind, node.id, start + offset, before.text, after.text))
-    return found
-
-
-def foreign_replies(messages: Sequence[Message], start: int, node: int | None) -> tuple[Difference, ...]:
-    """Assistant messages among new ones: no engine sampled them here.
+def unsampled_replies(
+    messages: Sequence[Message], start: int, node: int | None, recorded: Callable[[Message], int | None]
+) -> tuple[Difference, ...]:
+    """Assistant messages among new ones: they are context, whoever wrote them.
 
     Args:
         messages: what came after the matched path.
         start: index of the first of them in the request.
         node: the node whose path was matched, or None.
+        recorded: the node whose reply a message is, or None.
     """
-    return tuple(
-        [
-            _difference(Divergence.FOREIGN_REPLY, node, start + offset, "", message.text)
-            for offset, message in enumerate(messages)
-            if message.role == "assistant"
-        ]
-    )
+    found = []
+    for index, message in enumerate(messages, start):
+        if message.role == "assistant":
+            reply = recorded(message)
+            kind = Divergence.FOREIGN_REPLY if reply is None else Divergence.RENDERED_AGAIN
+            found.append(_difference(kind, node if reply is None else reply, index, "", message.text))
+    return tuple(found)
+
+
+def _text_difference(kept: str, sent: str) -> Divergence:
+    """The kind of difference between texts that are the same in canonical form."""
+    return Divergence.WHITESPACE if kept.rstrip() == sent.rstrip() else Divergence.DECLARED
 
 
 def _difference(kind: Divergence, node: int | None, index: int, kept: str, sent: str) -> Difference:
-    return Difference(kind=kind, node=node, message=index, kept=kept[:_SHOWN_CHARACTERS], sent=sent[:_SHOWN_CHARACTERS])
+    at = max(_common_prefix(kept, sent) - _SHOWN_BEFORE, 0) if kept else 0
+    shown = slice(at, at + _SHOWN_CHARACTERS)
+    return Difference(kind=kind, node=node, message=index, kept=kept[shown], sent=sent[shown])
+
+
+def _common_prefix(one: str, other: str) -> int:
+    """How many characters two texts begin with in common; by bisection, since whole slices compare fast."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[:middle] == other[:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,13 +1,42 @@
 """Settings of recording: what counts as the same history, and which sampled tokens are kept out of training."""
 
-from typing import Literal
+import re
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from agar.config import BaseConfig
+from agar.types import MessageRole
 
-AuditMode = Literal["off", "report", "strict"]
-"""`report` counts and logs; `strict` refuses to train on a batch that breaks an invariant."""
+AuditMode = Literal["off", "warn", "strict"]
+"""`warn` counts and logs; `strict` refuses to train on a batch that breaks an invariant."""
+
+
+class CanonicaliserConfig(BaseConfig):
+    """Text that changes from call to call without meaning anything: a nonce, a clock, a billing line.
+
+    Histories that differ in nothing else are the same; the record keeps the text that came first.
+    """
+
+    name: str = Field(pattern=r"^[a-z0-9_-]+$")
+    """Names it; alone, it is one of the built-in ones (`clock`, `uuid`, `billing_header`)."""
+    pattern: str | None = Field(None, min_length=1)
+    """A regular expression; what it finds does not count."""
+    function: str | None = Field(None, pattern=r"^[\w.]+:\w+$")
+    """`module:attr` of a function from a message's text to what counts of it."""
+    roles: tuple[MessageRole, ...] = Field(("system",), min_length=1)
+    """Whose messages it looks at."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.pattern is not None and self.function is not None:
+            raise ValueError(f"canonicaliser {self.name!r} has both a pattern and a function: keep one of them")
+        if self.pattern is not None:
+            try:
+                re.compile(self.pattern)
+            except re.error as error:
+                raise ValueError(f"pattern of canonicaliser {self.name!r} is no regular expression: {error}") from error
+        return self
 
 
 class RecordPolicy(BaseConfig):
@@ -18,10 +47,14 @@ class RecordPolicy(BaseConfig):
 
     match: Literal["canonical", "strict"] = "canonical"
     """`canonical`: tool calls by value, reasoning optional, trailing white space ignored, parallel tool results in any
-    order. `strict`: everything equal, tool arguments to the letter."""
+    order. `strict`: everything equal, tool arguments to the letter; what differs is another history."""
 
     on_divergence: Literal["record", "fork", "error"] = "record"
-    """What a difference between the history sent and the history kept does: note it, branch off, or refuse the call."""
+    """What a difference between the history sent and the history kept does: note it and go on from the history kept,
+    note it and go on from what was sent, or refuse the call."""
+
+    canonicalisers: tuple[CanonicaliserConfig, ...] = ()
+    """Text that never counts, not even in strict matching; each difference in it is noted as `declared`."""
 
     truncated: Literal["close_masked", "stop", "exclude"] = "close_masked"
     """A reply cut by its length: go on behind a closer that is not trained, end the session, or go on and train none
@@ -38,5 +71,14 @@ class RecordPolicy(BaseConfig):
     """A constrained reply: its log-probs are the constrained sampler's. Train none of it, or train it as sampled from
     another distribution, which only an algorithm with importance weights corrects for."""
 
+    sampler: Literal["neutral", "recorded"] = "neutral"
+    """`neutral`: tokens drawn under top-p, top-k, min-p or greedily are not trained, since their log-probs are not the
+    model's own. `recorded`: they are; the row's `meta["samplers"]` says how they were drawn."""
+
     max_staleness: int | None = Field(default=None, ge=0)
     """Tokens sampled more than this many policy versions ago are not trained; None trains them all."""
+
+    @property
+    def keeps_changed_history(self) -> bool:
+        """Whether a call goes on from the history kept although the caller sent it back changed."""
+        return self.history == "as_sampled" and self.match == "canonical" and self.on_divergence == "record"

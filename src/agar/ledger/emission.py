@@ -1,5 +1,6 @@
 """Traces to training rows. Every sampled token is trained exactly once or excluded with a reason from a closed list."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from agar.ledger.canonical import message_key
+from agar.ledger.canonicalisers import canonicaliser_of
 from agar.ledger.config import RecordPolicy
+from agar.ledger.layouts import carry
 from agar.ledger.node import Node
 from agar.ledger.trace import Trace
 from agar.types import Bools, Finish, Floats, Ids, Sample, Source
@@ -31,6 +34,8 @@ class Exclusion(StrEnum):
     """Model calls were under way when the session was sealed."""
     CONSTRAINED = "constrained"
     """A schema constrained the sampler: the log-probs are not the model's own."""
+    FILTERED = "filtered"
+    """Drawn under top-p, top-k, min-p or greedily: the log-probs are not the model's own."""
     STALE_WEIGHTS = "stale_weights"
     """Sampled by a policy version beyond the staleness bound."""
 
@@ -64,7 +69,8 @@ def emission(trace: Trace, policy: RecordPolicy | None = None, *, version: int |
     One sample per leaf of the forest that has anything to train, up to the last reply that it trains, in commit order
     of that reply. A reply shared by several leaves is trained in the first of those that are trained themselves, and is
     context in the others. A sample's `weight` is its share of the trajectory's trained tokens. `meta["spans"]` lists
-    (node, position, length) of every reply in the row.
+    (node, position, length) of every reply in the row; `meta["samplers"]` the sampler of each node that was not drawn
+    neutrally and is trained all the same. Side arrays are carried as `layouts` declares.
 
     Args:
         trace: a sealed trace.
@@ -93,7 +99,7 @@ def emission(trace: Trace, policy: RecordPolicy | None = None, *, version: int |
 def _keep(trace: Trace, policy: RecordPolicy, version: int | None) -> tuple[dict[int, Bools], list[Excluded]]:
     """Per node, which of its tokens are trained; and the runs that are not."""
     whole = _whole_trace(trace)
-    abandoned = _abandoned(trace) if policy.abandoned == "exclude" else set()
+    abandoned = _abandoned(trace, policy) if policy.abandoned == "exclude" else set()
     keep: dict[int, Bools] = {}
     excluded: list[Excluded] = []
     for node in trace.nodes:
@@ -130,20 +136,36 @@ def _whole_node(node: Node, policy: RecordPolicy, abandoned: set[int]) -> Exclus
         return Exclusion.TRUNCATED_POLICY
     if policy.constrained == "exclude" and node.sampling.json_schema is not None:
         return Exclusion.CONSTRAINED
+    if policy.sampler == "neutral" and not node.sampling.neutral:
+        return Exclusion.FILTERED
     return None
 
 
-def _abandoned(trace: Trace) -> set[int]:
-    """Leaves whose very question was asked again later, at the same place; not by the same call."""
-    parents = {node.parent for node in trace.nodes}
-    newest: dict[object, int] = {}  # by question, the first reply to the last call that asked it
+def _abandoned(trace: Trace, policy: RecordPolicy) -> set[int]:
+    """Leaves whose very question was asked in another call too, and that the caller passed over.
+
+    It passed a reply over when it asked again later, or when it went on from the other call's reply although it had
+    both. So it does not matter which of two calls under way at once is recorded first.
+    """
+    canonicaliser = canonicaliser_of(policy.canonicalisers)
+    newest_child = {node.parent: node.id for node in trace.nodes}
+    asked: dict[object, list[Node]] = defaultdict(list)
+    for node in trace.nodes:
+        messages = tuple(message_key(message, canonicaliser) for message in node.messages)
+        asked[node.parent, node.tools and repr(node.tools), messages].append(node)
     found: set[int] = set()
-    for node in reversed(trace.nodes):
-        question = (node.parent, node.tools and repr(node.tools), tuple(message_key(m) for m in node.messages))
-        call = node.id - node.choice
-        if newest.setdefault(question, call) != call and node.id not in parents:
-            found.add(node.id)
+    for replies in asked.values():
+        last = max(_call(node) for node in replies)
+        went_on = max((newest_child.get(node.id, -1) for node in replies if _call(node) != last), default=-1)
+        found |= {
+            node.id for node in replies if node.id not in newest_child and (_call(node) != last or went_on > node.id)
+        }
     return found
+
+
+def _call(node: Node) -> int:
+    """The call that a reply belongs to, as the node of its first reply."""
+    return node.id - node.choice
 
 
 def _runs(flags: Bools) -> list[tuple[int, int]]:
@@ -176,6 +198,7 @@ def _sample(trace: Trace, path: list[Node], masks: Mapping[int, Bools], *, weigh
         logprobs[span] = np.where(mask, node.sampled.logprobs, np.float32(0))
         versions[span] = np.where(mask, node.sampled.policy_versions, np.int32(-1))
         rewards[span.start + int(np.flatnonzero(mask)[-1])] = trace.turn_rewards.get(node.id, 0.0)
+    filtered = {str(node.id): _sampler(node) for node in path if node.id in masks and not node.sampling.neutral}
     return Sample(
         policy=trace.policy,
         group=trace.group,
@@ -190,5 +213,11 @@ def _sample(trace: Trace, path: list[Node], masks: Mapping[int, Bools], *, weigh
         reward=trace.reward.total,
         weight=weight,
         outcome=trace.outcome,
-        meta={"spans": spans},
+        side=carry(path, length),
+        meta={"spans": spans} | ({"samplers": filtered} if filtered else {}),
     )
+
+
+def _sampler(node: Node) -> dict[str, float]:
+    how = node.sampling
+    return {"temperature": how.temperature, "top_p": how.top_p, "top_k": how.top_k, "min_p": how.min_p}

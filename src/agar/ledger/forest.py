@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from agar.errors import LedgerError
-from agar.ledger.canonical import Key, message_key, steps, strict_key, tools_key
-from agar.ledger.comparison import Comparison, foreign_replies
+from agar.ledger.canonical import Key, message_key, steps, tools_key
+from agar.ledger.canonicalisers import canonicaliser_of
+from agar.ledger.comparison import Comparison, unsampled_replies
 from agar.ledger.config import RecordPolicy
 from agar.ledger.families.base import Family
 from agar.ledger.node import Difference, Divergence, Edge, Node
@@ -63,19 +64,20 @@ class Forest:
     def __init__(self, family: Family, policy: RecordPolicy | None = None) -> None:
         self._family = family
         self._policy = policy or RecordPolicy()
-        self._strict = self._policy.match == "strict"
+        self._canonicaliser = canonicaliser_of(self._policy.canonicalisers)
         self.nodes: list[Node] = []
         self.differences: list[Difference] = []
         self._seen: set[tuple[Divergence, int | None, str]] = set()
         self._next: dict[tuple[int, Key], int] = {}  # the trie of canonical paths: (state, step) -> state
         self._at: dict[int, list[int]] = {}  # trie state -> nodes whose reply ends there
+        self._replies: dict[Key, int] = {}  # key of a reply -> the newest node that has it
         self._state: list[int] = []  # node -> its trie state
         self._children: list[int] = []  # node -> number of children
         self._contexts: dict[int, Ids] = {}  # leaf -> prompt and reply
         # Callers send the same message objects again with every call: what was worked out for one is kept beside it.
         self._keys: dict[int, tuple[Message, Key]] = {}  # id of a message -> the message, its canonical key
         self._tools: tuple[tuple[ToolSpec, ...], Key] | None = None
-        self._comparison = Comparison()
+        self._comparison = Comparison(self._canonicaliser)
 
     def plan(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, respelled: frozenset[int] = frozenset()
@@ -95,11 +97,9 @@ class Forest:
             raise LedgerError("a model call needs at least one message")
         sent = tuple(messages)
         offered = tuple(tools)
-        start = self._next.get((0, self._tools_key(offered)), -1)
-        state, walked, ends = start, 0, []
+        state, walked, ends = self._next.get((0, self._tools_key(offered)), -1), 0, []
         known = self._keys
-        keys = [(known.get(id(message)) or self._learn(message))[1] for message in sent]
-        path = steps(sent, keys, strict=self._strict)
+        path = steps(sent, [(known.get(id(message)) or self._learn(message))[1] for message in sent])
         for depth, (key, consumed) in enumerate(path):
             state = self._next.get((state, key), -1)
             if state < 0:
@@ -107,16 +107,19 @@ class Forest:
             walked = consumed
             if state in self._at:
                 ends.append((state, depth + 1, consumed))
+        refused: tuple[Difference, ...] = ()
         for state, depth, consumed in reversed(ends):
             match = self._choose(state, sent[:consumed], respelled)
             if match is None:
                 continue
-            plan = self._extend(match, sent, consumed, tuple(key for key, _ in path[depth:]))
-            if plan is not None:
-                return plan
-            return self._root(sent, offered, path, Edge.UNBRIDGED, match[1])
+            parent, differences = match
+            if self._refuses(differences):
+                refused = refused or differences
+                continue
+            plan = self._extend(parent, differences + refused, sent, consumed, tuple(key for key, _ in path[depth:]))
+            return plan or self._root(sent, offered, path, Edge.UNBRIDGED, differences + refused)
         edge = Edge.FIRST if not self.nodes else Edge.REWRITTEN if walked else Edge.UNRELATED
-        return self._root(sent, offered, path, edge, ())
+        return self._root(sent, offered, path, Edge.DIVERGED if refused else edge, refused)
 
     def commit(
         self,
@@ -155,10 +158,11 @@ class Forest:
         state = plan.state
         if plan.parent is None:
             state = self._step(0, self._tools_key(plan.tools))
-        reply = turn.message()
-        for key in (*plan.keys, strict_key(reply) if self._strict else message_key(reply)):
+        reply = message_key(turn.message(), self._canonicaliser)
+        for key in (*plan.keys, reply):
             state = self._step(state, key)
         self.nodes.append(node)
+        self._replies[reply] = node.id
         self._at.setdefault(state, []).append(node.id)
         self._state.append(state)
         self._children.append(0)
@@ -183,18 +187,17 @@ class Forest:
 
     def _extend(
         self,
-        match: tuple[Node, tuple[Difference, ...]],
+        parent: Node,
+        differences: tuple[Difference, ...],
         sent: tuple[Message, ...],
         consumed: int,
         keys: tuple[Key, ...],
     ) -> Plan | None:
-        parent, differences = match
         new = sent[consumed:]
         before = self.context(parent.id)
         delta = self._family.bridge(before, parent.sampled.finish, new)
         if delta is None:
             return None
-        foreign = foreign_replies(new, consumed, parent.id)
         return Plan(
             parent=parent.id,
             edge=Edge.BRANCH if self._children[parent.id] else Edge.EXTEND,
@@ -202,7 +205,7 @@ class Forest:
             tools=(),
             delta=delta,
             prompt=np.concatenate([before, delta]),
-            differences=differences + foreign,
+            differences=differences + unsampled_replies(new, consumed, parent.id, self._recorded),
             state=self._state[parent.id],
             keys=keys,
         )
@@ -223,7 +226,7 @@ class Forest:
             tools=tools,
             delta=prompt,
             prompt=prompt,
-            differences=differences + foreign_replies(sent, 0, None),
+            differences=differences + unsampled_replies(sent, 0, None, self._recorded),
             state=0,
             keys=tuple(key for key, _ in path),
         )
@@ -240,16 +243,23 @@ class Forest:
             best = (self.nodes[id], found)
             if not found:
                 break
-        if best is None or not best[1]:
-            return best
-        if self._policy.on_divergence == "error":
+        return best
+
+    def _refuses(self, differences: Sequence[Difference]) -> bool:
+        """Whether the policy goes on from what was sent; raises where it refuses the call altogether."""
+        first = next((each for each in differences if each.kind is not Divergence.DECLARED), None)
+        if first is not None and self._policy.on_divergence == "error":
             raise LedgerError(
-                f"the history sent differs from the record ({best[1][0].kind.value}, message {best[1][0].message}): "
+                f"the history sent differs from the record ({first.kind.value}, message {first.message}): "
                 "send it back unchanged, or set on_divergence to record or fork"
             )
-        if self._strict or self._policy.on_divergence == "fork" or self._policy.history == "as_sent":
-            return None
-        return best
+        return first is not None and not self._policy.keeps_changed_history
+
+    def _recorded(self, message: Message) -> int | None:
+        """The node whose reply a message is; its reasoning may be missing."""
+        node = self._replies.get(message_key(message, self._canonicaliser))
+        reasoning = None if node is None else self.nodes[node].turn.reasoning
+        return node if message.reasoning in {None, reasoning} else None
 
     def _path(self, node: int) -> list[Node]:
         """From the node to its root."""
@@ -259,7 +269,7 @@ class Forest:
         return found
 
     def _learn(self, message: Message) -> tuple[Message, Key]:
-        known = (message, strict_key(message) if self._strict else message_key(message))
+        known = (message, message_key(message, self._canonicaliser))
         if len(self._keys) >= _MAX_KNOWN_MESSAGES:  # a caller that builds its messages anew for every call
             self._keys.clear()
         self._keys[id(message)] = known

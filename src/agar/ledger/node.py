@@ -22,6 +22,8 @@ class Edge(StrEnum):
     REWRITTEN = "rewritten"
     """A new root: it starts like an earlier call, but no recorded reply is in its history (compaction, an edit, a
     repeated first call)."""
+    DIVERGED = "diverged"
+    """A new root: its history was recorded but came back changed, and the policy goes on from what was sent."""
     UNBRIDGED = "unbridged"
     """A new root: the history matched, but the family could not extend its ids."""
 
@@ -39,8 +41,12 @@ class Divergence(StrEnum):
     """Trailing white space differs."""
     RESULT_ORDER = "result_order"
     """Parallel tool results came in another order than before."""
+    DECLARED = "declared"
+    """The text differs in what the record policy's canonicalisers ignore; the ledger keeps the one that came first."""
     FOREIGN_REPLY = "foreign_reply"
     """An assistant message that no engine sampled in this session; it is rendered as context."""
+    RENDERED_AGAIN = "rendered_again"
+    """A recorded reply that stands in a prompt as rendered text, since the history before it could not be continued."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +57,8 @@ class Difference:
         kind: what differs.
         node: the node whose record it concerns; None for a foreign reply before any recorded one.
         message: index of the message in the request.
-        kept: start of what the ledger keeps.
-        sent: start of what the caller sent.
+        kept: start of what the ledger keeps; of a long text, from shortly before the difference.
+        sent: the same of what the caller sent.
     """
 
     kind: Divergence

@@ -10,6 +10,7 @@ from pydantic import Field
 from agar.agents.config import AgentConfig
 from agar.config import BaseConfig
 from agar.errors import AgarError, ConfigError
+from agar.ledger.canonicalisers import canonicaliser_of
 from agar.ledger.config import AuditMode, RecordPolicy
 from agar.rollout.config import EvaluationConfig, RolloutConfig, TasksConfig
 from agar.rollout.engines.config import EnginesConfig
@@ -88,6 +89,7 @@ class Recipe(BaseConfig):
         for index, evaluation in enumerate(self.evaluate):
             self._check_stream(f"evaluate.{index}", evaluation)
         self._check_names()
+        canonicaliser_of(self.ledger.record.canonicalisers)
         match command:
             case "train":
                 self._check_tasks()
@@ -147,6 +149,12 @@ class Recipe(BaseConfig):
     def _check_logprobs(self) -> None:
         """The trainer's log-probs must mean what the engines' do, and every one that it needs must be there."""
         sampled_at = self.rollout.sampling.temperature
+        if self.ledger.record.sampler == "neutral" and not self.rollout.sampling.build().neutral:
+            raise ConfigError(
+                "rollout.sampling draws from a part of the vocabulary (top_p, top_k or a temperature of 0), so that log-"
+                'probs are not the model\'s own and, with ledger.record.sampler = "neutral", nothing would be trained: '
+                'sample neutrally, or set it to "recorded"'
+            )
         for name, policy in self.policies.items():
             if policy.temperature != sampled_at:
                 raise ConfigError(

@@ -102,7 +102,7 @@ async def test_a_strict_audit_refuses_the_batch_but_its_traces_are_kept(play):
 
 
 async def test_a_reporting_audit_counts_and_logs(play, caplog):
-    live = source(damaged(play), audit="report")
+    live = source(damaged(play), audit="warn")
     async with live.running():
         batch = await live.next_batch({"main": 0})
     assert batch.metrics["ledger/violations"] == 2.0
