@@ -151,8 +151,8 @@ class Recipe(BaseConfig):
         sampled_at = self.rollout.sampling.temperature
         if self.ledger.record.sampler == "neutral" and not self.rollout.sampling.build().neutral:
             raise ConfigError(
-                "rollout.sampling draws from a part of the vocabulary (top_p, top_k or a temperature of 0), so that log-"
-                'probs are not the model\'s own and, with ledger.record.sampler = "neutral", nothing would be trained: '
+                "rollout.sampling draws from a part of the vocabulary (top_p, top_k or a temperature of 0): log-probs "
+                'are not the model\'s own then and, with ledger.record.sampler = "neutral", nothing would be trained; '
                 'sample neutrally, or set it to "recorded"'
             )
         for name, policy in self.policies.items():
