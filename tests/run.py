@@ -185,6 +185,8 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=list(SECTIONS), default=list(SECTIONS), metavar="SECTION")
     parser.add_argument("pytest", nargs="*", help="arguments for pytest, after --")
     options = parser.parse_args()
+    # A shell starts what it puts into the background with interrupts ignored, and so would every program under test be.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     reports = [one(name, options.pytest) for name in options.only]
     summary(reports)
     return 1 if any(report.bad for report in reports) or not any(r.counts["passed"] for r in reports) else 0
