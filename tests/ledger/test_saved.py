@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -103,3 +104,13 @@ def test_a_damaged_recipe_is_refused(run, trace):
     (run / "recipe.json").write_text('{"ledger": {"record": {"truncated": "sometimes"}}}')
     with pytest.raises(ConfigError, match=r"ledger\.record"):
         SavedTraces.find(run)
+
+
+def test_traces_of_an_older_format_are_sound(run):
+    """They cannot return byte for byte: they are written in the new format."""
+    recorded = Path(__file__).parent / "recorded" / "trace-v1.jsonl"
+    file = run / "traces" / "step-000001.jsonl"
+    file.write_bytes(recorded.read_bytes())
+    report = SavedTraces.find(file).audit()
+    assert report.ok
+    assert report.sampled_tokens == 5

@@ -1,12 +1,15 @@
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from agar.errors import LedgerError
+from agar.ledger.audit import audit
+from agar.ledger.emission import emit
 from agar.ledger.node import Difference, Divergence, Edge, Node
-from agar.ledger.trace import Trace, dump_traces, load_traces
+from agar.ledger.trace import VERSION, Trace, dump_traces, load_traces
 from agar.types import (
     Finish,
     GroupId,
@@ -22,6 +25,8 @@ from agar.types import (
     ToolSpec,
     Turn,
 )
+
+RECORDED = sorted((Path(__file__).parent / "recorded").glob("trace-v*.jsonl"))
 
 
 @pytest.fixture
@@ -83,11 +88,36 @@ def test_a_file_of_traces(tmp_path, trace):
     assert [t.dump() for t in load_traces(tmp_path / "t.jsonl")] == [trace.dump()] * 2
 
 
-def test_another_version_is_refused(trace):
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [(99, f"version 99; this agar reads up to {VERSION}"), (0, "version 0, which"), ("1", "version '1', which")],
+)
+def test_an_unknown_version_is_refused(trace, version, said):
     document = json.loads(trace.dump())
-    document["version"] = 99
-    with pytest.raises(LedgerError, match="version 99"):
+    document["version"] = version
+    with pytest.raises(LedgerError, match=said):
         Trace.load(json.dumps(document).encode())
+
+
+def test_there_is_a_recorded_file_of_every_version():
+    """A new version needs a file written by it; one that was released is never written again."""
+    assert [path.name for path in RECORDED] == [f"trace-v{version}.jsonl" for version in range(1, VERSION + 1)]
+
+
+@pytest.mark.parametrize("file", RECORDED, ids=lambda path: path.stem)
+def test_traces_of_every_version_are_read(file):
+    """What they hold is told here by hand; the newest one returns byte for byte, the older ones as the newest."""
+    (line,) = file.read_bytes().splitlines()
+    trace = Trace.load(line)
+    assert trace.dump() == RECORDED[-1].read_bytes().removesuffix(b"\n")
+    first, second = trace.nodes
+    assert first.messages[1].content == (TextPart(text="look"), ImagePart(url="data:image/png;base64,AA"))
+    assert first.turn.tool_calls[0].arguments == {"command": "cat 1", "n": 1, "f": 1.0}
+    assert first.sampled.logprobs.tolist() == np.array([-0.1, -1e-38, -2.5], np.float32).tolist()
+    assert (first.sampled.policy_versions.tolist(), first.choice, first.sampling.seed) == ([3, 3, 4], 0, 5)
+    assert (second.parent, second.edge, second.sampled.finish) == (0, Edge.EXTEND, Finish.LENGTH)
+    assert (trace.outcome, trace.reason, trace.turn_rewards) == (Outcome.TRUNCATED, "budget: turns", {0: 0.1})
+    assert audit([trace], emit(trace)).ok
 
 
 @pytest.mark.parametrize(

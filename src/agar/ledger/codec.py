@@ -9,7 +9,7 @@ import dataclasses
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, get_args, get_origin
@@ -20,6 +20,8 @@ from agar.errors import LedgerError
 from agar.types import Finish, ImagePart, Sampled, TextPart
 
 T = TypeVar("T")
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+"""Makes the JSON of a trace of one format version into that of the next."""
 
 
 def dump_line(version: int, value: Any) -> bytes:
@@ -43,24 +45,47 @@ def plain(value: Any) -> Any:
     return _encode(value)
 
 
-def load_line(version: int, line: bytes, kind: type[T]) -> T:
-    """Read what `dump_line` wrote.
+def load_line(version: int, line: bytes, kind: type[T], upgrades: Mapping[int, Upgrade] | None = None) -> T:
+    """Read what `dump_line` wrote, now or in an older version.
+
+    Args:
+        version: the version that `kind` has now.
+        line: one line.
+        kind: the dataclass.
+        upgrades: how a document of a version becomes one of the next.
 
     Raises:
-        LedgerError: not this format, another version, or a field that is unknown, missing or malformed.
+        LedgerError: not this format, an unknown version, or a field that is unknown, missing or malformed.
     """
     try:
         document = json.loads(line)
         if document["format"] != "agar-trace":
             raise LedgerError(f"expected an agar-trace, got {document['format']!r}")
-        found = document["version"]
-        if found != version:
-            raise LedgerError(
-                f"a trace of format version {found}; this agar reads {version}: use the one that wrote it"
-            )
-        return typing.cast(T, _decode(document["trace"], kind))
+        found, trace = document["version"], document["trace"]
+        for step in range(_known(found, version, upgrades or {}), version):
+            trace = (upgrades or {})[step](trace)
+        return typing.cast(T, _decode(trace, kind))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LedgerError(f"not a trace line ({error!r}): it was cut, or something else wrote it") from error
+
+
+def version_of(line: bytes) -> int:
+    """The format version that a line which `load_line` reads was written in."""
+    return int(json.loads(line)["version"])
+
+
+def _known(found: Any, version: int, upgrades: Mapping[int, Upgrade]) -> int:
+    if isinstance(found, int) and not isinstance(found, bool):
+        if found > version:
+            raise LedgerError(
+                f"a trace of format version {found}; this agar reads up to {version}: read it with a newer agar"
+            )
+        if all(step in upgrades for step in range(found, version)):
+            return found
+    raise LedgerError(
+        f"a trace of format version {found!r}, which this agar (at {version}) does not know: read it with the "
+        "agar that wrote it"
+    )
 
 
 def _encode(value: Any) -> Any:

@@ -10,10 +10,11 @@ from pydantic import ValidationError
 
 from agar.errors import ConfigError, LedgerError
 from agar.ledger.audit import AuditReport, Violation, audit
+from agar.ledger.codec import version_of
 from agar.ledger.config import RecordPolicy
 from agar.ledger.emission import Exclusion, emit
 from agar.ledger.node import Divergence
-from agar.ledger.trace import Trace
+from agar.ledger.trace import VERSION, Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +45,37 @@ class SavedTraces:
             raise ConfigError(f"{target} holds no traces/*.jsonl: give a run folder (run.keep_traces = true) or a file")
         return cls(files=files, policy=_policy(target / "recipe.json"))
 
+    def batches(self) -> "SavedTraces":
+        """The files without those of evaluations, which nobody trained on.
+
+        Raises:
+            ConfigError: none is left.
+        """
+        files = tuple(file for file in self.files if not file.stem.startswith("eval-"))
+        if not files:
+            raise ConfigError(f"{self.files[0].parent} holds evaluations only: name one of its files")
+        return SavedTraces(files=files, policy=self.policy)
+
+    def traces(self) -> Iterator[tuple[Path, Trace]]:
+        """Each file with each of its traces, in order.
+
+        Raises:
+            LedgerError: a line is no trace of this version; names the line.
+        """
+        for file in self.files:
+            for number, line in _lines(file):
+                try:
+                    trace = Trace.load(line)
+                except LedgerError as error:
+                    raise LedgerError(f"{file.name}:{number}: {error}") from error
+                yield file, trace
+
     def audit(self) -> AuditReport:
         """Emit rows from every trace and check them, one trace at a time, so that memory stays small.
 
-        Beside the checks of `agar.ledger.audit.audit`: I14, a line loads and dumps again to the very same bytes; and
-        I2, no trajectory is in the training batches twice. The staleness bound needs the version that was being
-        trained, which no trace holds, and is not checked.
+        Beside the checks of `agar.ledger.audit.audit`: I14, a line of the present format loads and dumps again to the
+        very same bytes; and I2, no trajectory is in the training batches twice. The staleness bound needs the version
+        that was being trained, which no trace holds, and is not checked.
         """
         total = _Total()
         seen: dict[tuple[str, str, str, str], str] = {}
@@ -63,7 +89,7 @@ class SavedTraces:
                 except LedgerError as error:
                     total.say("I14", where, str(error))
                     continue
-                if trace.dump() != line:
+                if trace.dump() != line and version_of(line) == VERSION:
                     total.say("I14", trace.trajectory, f"{where} does not load and dump again to the same bytes")
                 key = (scope, trace.trajectory, trace.role, trace.policy)
                 if key in seen:

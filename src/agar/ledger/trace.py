@@ -14,7 +14,19 @@ from agar.ledger.node import Difference, Node
 from agar.types import GroupId, Ids, Outcome, Reward, TaskRow
 
 VERSION = 2
-"""Version of the trace format."""
+"""Version of the trace format; any change of a field that a trace holds raises it and adds an upgrade."""
+
+
+def _several_replies(trace: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 knew one reply to a call, and neither stop texts nor schemas."""
+    for node in trace["nodes"]:
+        node["choice"] = 0
+        node["sampling"] |= {"stop": [], "json_schema": None}
+    return trace
+
+
+_UPGRADES: Mapping[int, codec.Upgrade] = {1: _several_replies}
+"""From each older version to the next one. A recorded file of each is in the tests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -91,9 +103,9 @@ class Trace:
         """Read what `dump` wrote; neither an engine nor a tokenizer is needed.
 
         Raises:
-            LedgerError: not a trace, or one of another version.
+            LedgerError: not a trace, or one of a version that is not known.
         """
-        return codec.load_line(VERSION, line, cls)
+        return codec.load_line(VERSION, line, cls, _UPGRADES)
 
 
 def digest(ids: Ids) -> str:
