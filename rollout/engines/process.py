@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from agar.errors import EngineError
-from agar.rollout.engines import guardian
+from agar.sandbox import guardian
 
 _POLL_S = 0.25
 _QUOTED_LINES = 25

@@ -12,9 +12,9 @@ import pytest
 from agar.errors import ConfigError, DeadlineError, EngineError, PublishError
 from agar.rollout.engines.config import EnginesConfig
 from agar.rollout.engines.fake import FakeEngine
-from agar.rollout.engines.guardian import parents
 from agar.rollout.engines.pool import EnginePool
 from agar.rollout.engines.server import EngineState
+from agar.sandbox.guardian import parents
 from agar.types import Sampling
 
 IDS = np.array([1, 2, 3], dtype=np.int32)

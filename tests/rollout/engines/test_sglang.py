@@ -13,9 +13,9 @@ import pytest_asyncio
 
 from agar.errors import EngineError, PublishError
 from agar.rollout.engines.config import EnginesConfig
-from agar.rollout.engines.guardian import parents
 from agar.rollout.engines.pool import EnginePool
 from agar.rollout.engines.server import EngineState
+from agar.sandbox.guardian import parents
 from agar.types import Finish, Probe, Sampling, WeightUpdate
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(400), pytest.mark.asyncio(loop_scope="session")]

@@ -1,7 +1,8 @@
 """Run one command and leave nothing of it behind: `python guardian.py OWNER_PID GRACE_S COMMAND...`.
 
-A server such as SGLang is a tree of processes that outlives a killed parent. The guardian is its root instead: it
-adopts every orphan of the tree (PR_SET_CHILD_SUBREAPER), and kills all of it as soon as
+A server such as SGLang is a tree of processes that outlives a killed parent, and so is an environment that forks. The
+guardian is its root instead: it adopts every orphan of the tree (PR_SET_CHILD_SUBREAPER), and kills all of it as soon
+as
 
 - its standard input closes (the owner let go of it, or died, by `kill -9` too),
 - the owner's process ends (a forked copy of the owner may still hold the pipe open),
@@ -128,7 +129,13 @@ def main(argv: list[str]) -> int:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's to handle
     # Its own session: a signal to the terminal's group must not reach half of the tree.
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_die_with_guardian)
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        close_fds=False,  # what the owner passed to the guardian is meant for the command
+        preexec_fn=_die_with_guardian,
+    )
     status = _watch(owner, process.pid)
     _clear(process.pid, grace_s)
     process.returncode = 143 if status is None else os.waitstatus_to_exitcode(status)  # reaped here, not by subprocess

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from agar.errors import EngineError
-from agar.rollout.engines.guardian import descendants, parents
 from agar.rollout.engines.process import GuardedProcess
+from agar.sandbox.guardian import descendants, parents
 
 # A tree that defends itself: ignores SIGTERM, and its grandchild left the session and lost its parent.
 TREE = textwrap.dedent(
