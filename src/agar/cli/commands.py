@@ -57,6 +57,9 @@ COMMANDS: Mapping[str, Command] = {
     "eval": Command(module="agar.cli.evaluate", help="play a recipe's evaluations", overrides=True),
     "view": Command(module="agar.cli.view", help="make one HTML page of a run: rewards, episodes, tokens"),
     "audit": Command(module="agar.cli.audit", help="check that saved traces keep the ledger's invariants"),
+    "export": Command(
+        module="agar.cli.export", help="write a run's episodes in the shape of slime, verl, ATIF, parquet"
+    ),
     "env": Command(module="agar.cli.env", help="list environments, or check that one keeps the contract"),
     "doctor": Command(module="agar.cli.doctor", help="find what this machine lacks, and say the fix"),
 }

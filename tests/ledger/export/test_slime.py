@@ -1,0 +1,98 @@
+"""Rows in slime's shape. The field list is that of `slime/utils/types.py` at 0.3.1, read there, not from our code."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from agar.ledger.emission import emission
+from agar.ledger.export.slime import STATUS, SlimeTarget, slime_row
+from agar.ledger.export.target import Episode
+from agar.types import Outcome
+
+FIELDS = {
+    "group_index", "index", "rollout_id", "prompt", "tokens", "multimodal_inputs", "multimodal_train_inputs",
+    "multimodal_train_input_id", "apply_chat_template_kwargs", "response", "response_length", "label", "reward",
+    "loss_mask", "weight_versions", "rollout_log_probs", "rollout_top_p_token_ids", "rollout_top_p_token_offsets",
+    "rollout_routed_experts", "remove_sample", "teacher_log_probs", "status", "metadata", "generate_function_path",
+    "custom_rm_path", "train_metadata", "session_id", "non_generation_time", "spec_info", "prefix_cache_info",
+}  # fmt: skip
+STATUSES = {"pending", "completed", "truncated", "aborted", "failed"}
+READ_ELSEWHERE = {"raw_reward", "round_number", "source_name"}
+"""Keys of `metadata` that slime itself reads."""
+
+
+@pytest.fixture
+def rows(episode):
+    return [slime_row(episode, sample) for sample in episode.emission.samples]
+
+
+def test_every_field_is_one_of_slimes(rows):
+    for row in rows:
+        assert set(row) <= FIELDS
+        assert row["status"] in STATUSES
+        assert not set(row["metadata"]) & READ_ELSEWHERE
+    assert set(STATUS) == {outcome for outcome in Outcome if outcome.trainable}
+
+
+def test_response_arrays_cover_the_response_only(rows, trace):
+    row = rows[0]
+    prompt = trace.nodes[0].delta.tolist()
+    first, second = trace.nodes[0].sampled, trace.nodes[2].sampled
+    bridge = trace.nodes[2].delta.tolist()
+    assert row["tokens"] == [*prompt, *first.token_ids, *bridge, *second.token_ids]
+    assert row["response_length"] == len(row["tokens"]) - len(prompt)
+    assert row["loss_mask"] == [1] * len(first) + [0] * len(bridge) + [1] * len(second)
+    assert row["rollout_log_probs"] == [*first.logprobs.tolist(), *[0.0] * len(bridge), *second.logprobs.tolist()]
+    assert row["weight_versions"] == ["3", "4"]
+
+
+def test_rows_of_one_episode_are_one_rollout_with_the_whole_reward_each(rows):
+    assert [(row["rollout_id"], row["index"], row["group_index"], row["reward"]) for row in rows] == [
+        (7, 7, 5, 1.0)
+    ] * 2
+    assert rows[0]["prompt"] == [
+        {"role": "system", "content": "You hunt."},
+        {"role": "user", "content": "How much gold?"},
+    ]
+    assert rows[1]["prompt"] == [{"role": "user", "content": "Sum up."}]
+
+
+def test_a_training_row_comes_back_from_it_bit_for_bit(rows, episode):
+    for row, sample in zip(rows, episode.emission.samples, strict=True):
+        pad = [0] * (len(row["tokens"]) - row["response_length"])
+        agar = row["metadata"]["agar"]
+        rewards = np.zeros(len(row["tokens"]), np.float32)
+        for position, reward in agar["rewards"]:
+            rewards[position] = reward
+        versions = [version for version, count in agar["policy_versions"] for _ in range(count)]
+        assert np.array_equal(row["tokens"], sample.token_ids)
+        assert np.array_equal([*pad, *row["loss_mask"]], sample.loss_mask)
+        logprobs = np.array([*pad, *row["rollout_log_probs"]], np.float32)
+        assert logprobs.tobytes() == sample.logprobs.tobytes()
+        assert np.array_equal(versions, sample.policy_versions)
+        assert rewards.tobytes() == sample.rewards.tobytes()
+        assert (agar["weight"], agar["outcome"], agar["trajectory"]) == (sample.weight, "completed", "k#5/0")
+
+
+def test_a_file_for_each_batch_as_slime_loads_it(episode, tmp_path):
+    torch = pytest.importorskip("torch")
+    target = SlimeTarget(tmp_path)
+    assert [target.add(episode), target.add(replace(episode, batch="step-000004", number=8))] == [2, 2]
+    assert target.close() == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.pt", "1.pt"]
+    loaded = torch.load(tmp_path / "1.pt", weights_only=True)
+    assert loaded["rollout_id"] == 1
+    assert [row["rollout_id"] for row in loaded["samples"]] == [8, 8]
+    assert loaded["samples"][0]["metadata"]["agar"]["batch"] == "step-000004"
+
+
+def test_what_slime_has_no_place_for_is_named(episode, trace, tmp_path):
+    pytest.importorskip("torch")
+    target = SlimeTarget(tmp_path)
+    names = set(target.losses(episode))
+    assert names == {"turn_rewards", "policy_versions", "excluded", "tool_calls", "response"}
+    failed = replace(trace, outcome=Outcome.INFRA_ERROR, turn_rewards={})
+    told = set(target.losses(Episode(batch="b", number=0, trace=failed, emission=emission(failed))))
+    assert told == {"excluded", "tool_calls"}
+    assert names | told <= set(target.unread)
