@@ -9,10 +9,10 @@ first call belongs to is the document, the others (sub-agents, forks, retries, w
 import json
 import mimetypes
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from agar import __version__
 from agar.ledger.codec import plain
 from agar.ledger.export.target import Episode, finite, runs
 from agar.ledger.node import Node
@@ -114,7 +114,7 @@ def _trajectory(
     told.update(node.id for node in path)
     for number, step in enumerate(steps, start=1):
         step["step_id"] = number
-    agent: dict[str, Any] = {"name": "agar", "version": __version__, "model_name": trace.policy}
+    agent: dict[str, Any] = {"name": "agar", "version": version("agar"), "model_name": trace.policy}
     if path[0].tools:
         agent["tool_definitions"] = [{"type": "function", "function": plain(tool)} for tool in path[0].tools]
     return {
