@@ -1,11 +1,8 @@
-"""Task sets (data) and task cursors (a position in one)."""
+"""What a task set is, and the sets that are made on demand."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Callable, Iterator
+from typing import Protocol, runtime_checkable
 
 from agar.errors import ConfigError
 from agar.types import TaskRow
@@ -82,68 +79,6 @@ class SeededTasks:
             return TaskRow(key=f"{split}/{index}", payload={"seed": 2 * index + odd}, split=split, env=self.env)
 
         return GeneratedTasks(make_row, size=self._sizes[split])
-
-
-class TaskCursor:
-    """An endless walk over a task set: every row once an epoch, in an order that the seed fixes.
-
-    Two cursors with the same set, seed and state give the same rows.
-    """
-
-    def __init__(self, taskset: TaskSet, *, seed: int = 0, shuffle: bool = True) -> None:
-        """Start at the first row of epoch 0.
-
-        Args:
-            taskset: the tasks.
-            seed: fixes the order of every epoch.
-            shuffle: False walks in the set's own order.
-
-        Raises:
-            ConfigError: the set is empty.
-        """
-        if len(taskset) == 0:
-            raise ConfigError("a task cursor needs at least one task, got an empty task set: check its filter or slice")
-        self._taskset = taskset
-        self._seed = seed
-        self._shuffle = shuffle
-        self._epoch = 0
-        self._index = 0
-        self._order: npt.NDArray[np.int64] | None = None
-
-    def next(self) -> TaskRow:
-        """The next row; a new epoch begins where one ends."""
-        if self._index == len(self._taskset):
-            self._epoch, self._index, self._order = self._epoch + 1, 0, None
-        if self._order is None and self._shuffle:
-            self._order = np.random.default_rng([self._seed, self._epoch]).permutation(len(self._taskset))
-        position = int(self._order[self._index]) if self._order is not None else self._index
-        self._index += 1
-        return self._taskset[position]
-
-    def state(self) -> dict[str, Any]:
-        """Where the walk stands, JSON-able."""
-        return {
-            "epoch": self._epoch,
-            "index": self._index,
-            "seed": self._seed,
-            "shuffle": self._shuffle,
-            "size": len(self._taskset),
-        }
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken.
-
-        Raises:
-            ConfigError: the state belongs to another seed, order or size of task set.
-        """
-        mine = self.state()
-        for name in ("seed", "shuffle", "size"):
-            if state[name] != mine[name]:
-                raise ConfigError(
-                    f"the saved cursor has {name} {state[name]!r}, this one has {mine[name]!r}: "
-                    "resume with the same tasks"
-                )
-        self._epoch, self._index, self._order = int(state["epoch"]), int(state["index"]), None
 
 
 def rows(taskset: TaskSet, *, limit: int | None = None) -> Iterator[TaskRow]:
