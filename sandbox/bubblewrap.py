@@ -5,6 +5,7 @@ next; only files stay. See `docs/sandbox.md` for what is isolated and how.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -13,11 +14,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from agar.errors import SandboxError
+from agar.errors import ConfigError, SandboxError
 from agar.sandbox.base import ExecResult, Transfer
 from agar.sandbox.command import Command
-from agar.sandbox.config import SandboxSpec
+from agar.sandbox.config import GATEWAY_PORT, SandboxSpec
 from agar.sandbox.files import Workspace
+from agar.sandbox.forwarder import Forwarder
 from agar.sandbox.host import Host, MemoryFile, shared
 from agar.sandbox.keeper import receive
 from agar.sandbox.limits import LimitPlan, plan_limits, soft_rlimits
@@ -30,15 +32,17 @@ CLOSE_TIMEOUT_S = 15.0
 class BubblewrapSandbox:
     """A `Sandbox` by bubblewrap."""
 
-    def __init__(self, spec: SandboxSpec, *, host: Host | None = None) -> None:
+    def __init__(self, spec: SandboxSpec, *, host: Host | None = None, gateway: Path | None = None) -> None:
         """Nothing starts before the first use.
 
         Args:
             spec: what it is made of.
             host: the keeper to use; default the process's shared one.
+            gateway: the unix socket behind the port that `network = "gateway"` opens.
         """
         self.spec = spec
         self._host = host
+        self._gateway = gateway
         self._lock = asyncio.Lock()
         self._link: socket.socket | None = None
         self._workspace: Workspace | None = None
@@ -120,7 +124,13 @@ class BubblewrapSandbox:
             host = self._host = await asyncio.to_thread(shared.get) if self._host is None else self._host
             self._plan = plan_limits(self.spec, host.controllers)
             link = host.open(
-                {"disk_bytes": self.spec.disk_mib << 20, "files": self.spec.files, "cgroups": self._plan.cgroups}
+                {
+                    "disk_bytes": self.spec.disk_mib << 20,
+                    "files": self.spec.files,
+                    "cgroups": self._plan.cgroups,
+                    "mounts": self._mounts(),
+                    "port": GATEWAY_PORT if self._gateway else None,
+                }
             )
             try:
                 await _made(link)
@@ -133,12 +143,18 @@ class BubblewrapSandbox:
             except BaseException:
                 link.close()
                 raise
-            self._options = _options(answer["root"], answer["etc"])
+            self._options = _options(answer, self.spec)
             self._workspace = Workspace(
                 fd=fds[0], uid=answer["uid"], gid=answer["gid"], limit_bytes=self.spec.disk_mib << 20
             )
             self._link = link
             return self._workspace
+
+    def _mounts(self) -> list[str]:
+        for place, path in self.spec.mounts.items():
+            if not path.exists():
+                raise ConfigError(f"mounts: there is no {path} on this machine to show as {place}: correct the path")
+        return [os.path.realpath(path) for path in self.spec.mounts.values()]
 
     async def _run(self, request: Mapping[str, Any], job: Command) -> ExecResult:
         host, link = self._host, self._link
@@ -146,23 +162,20 @@ class BubblewrapSandbox:
             raise SandboxError("the sandbox is closed: make a new one")
         reply, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         out, err = Stream(self.spec.output_bytes), Stream(self.spec.output_bytes)
-        try:
-            _send(host, link, request, job, [out.writer, err.writer, theirs.fileno()])
-        except BaseException:
-            reply.close()
-            out.close()
-            err.close()
-            raise
-        finally:
-            theirs.close()
-            out.close_writer()
-            err.close_writer()
-        try:
+        forwarder = Forwarder(self._gateway) if self._gateway else None
+        async with contextlib.AsyncExitStack() as stack:
+            for close in (reply.close, out.close, err.close, *([forwarder.close] if forwarder else [])):
+                stack.callback(close)
+            with theirs:
+                ends = [*([forwarder.given.fileno()] if forwarder else []), theirs.fileno()]
+                try:
+                    _send(host, link, request, job, [out.writer, err.writer, *ends])
+                finally:
+                    out.close_writer()
+                    err.close_writer()
+            if forwarder:
+                await stack.enter_async_context(forwarder.serving())
             message = await _follow(reply, out, err, job.timeout_s)
-        finally:
-            reply.close()
-            out.close()
-            err.close()
         if not message:
             raise host.died()
         return _result(json.loads(message), out, err)
@@ -246,11 +259,19 @@ def _result(answer: Mapping[str, Any], out: Stream, err: Stream) -> ExecResult:
     )
 
 
-def _options(root: str, etc: str) -> list[str]:
-    """Bwrap's options for a workspace; of the host, the sandbox sees programs and libraries only, read-only."""
-    words = "--unshare-user --unshare-ipc --unshare-pid --unshare-net --unshare-uts --unshare-cgroup-try"
+def _options(answer: Mapping[str, Any], spec: SandboxSpec) -> list[str]:
+    """Bwrap's options for a workspace; of the host, the sandbox sees programs, libraries and mounts only, read-only.
+
+    Args:
+        answer: what the keeper has made.
+        spec: what it was made for.
+    """
+    root, etc = answer["root"], answer["etc"]
+    words = "--unshare-user --unshare-ipc --unshare-pid --unshare-uts --unshare-cgroup-try"
     words += " --uid 1000 --gid 1000 --disable-userns --hostname sandbox --die-with-parent --new-session"
     words += " --clearenv --cap-drop ALL"
+    if spec.network == "none":  # else bwrap starts within the network that the keeper has made
+        words += " --unshare-net"
     options = [*words.split(), "--ro-bind", "/usr", "/usr"]
     for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
         path = Path("/", name)
@@ -262,5 +283,7 @@ def _options(root: str, etc: str) -> list[str]:
         options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     for name in ("passwd", "group", "hosts", "nsswitch.conf"):
         options += ["--ro-bind", f"{etc}/{name}", f"/etc/{name}"]
+    for source, place in zip(answer["mounts"], spec.mounts, strict=True):
+        options += ["--ro-bind", source, place]
     options += ["--proc", "/proc", "--dev", "/dev", "--bind", f"{root}/shm", "/dev/shm", "--remount-ro", "/dev"]
     return [*options, "--bind", f"{root}/tmp", "/tmp", "--bind", f"{root}/work", "/work", "--remount-ro", "/"]

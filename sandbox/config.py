@@ -1,10 +1,16 @@
 """Settings of a sandbox."""
 
+import posixpath
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, field_validator
 
 from agar.config import BaseConfig
+
+GATEWAY_PORT = 8400
+"""Where the gateway is reached inside a sandbox with `network = "gateway"`, on 127.0.0.1."""
+_TAKEN = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/proc", "/dev", "/work", "/tmp")
 
 
 class SandboxSpec(BaseConfig):
@@ -12,8 +18,11 @@ class SandboxSpec(BaseConfig):
 
     backend: Literal["bubblewrap", "fake"] = "bubblewrap"
     """What isolates: `bubblewrap` (Linux namespaces, no daemon) or `fake` (scripted, runs nothing; for tests)."""
-    network: Literal["none"] = "none"
-    """What the sandbox can reach: nothing but its own loopback."""
+    network: Literal["none", "gateway"] = "none"
+    """What the sandbox can reach: nothing but its own loopback, or there also one port, behind which is the gateway."""
+    mounts: dict[str, Path] = Field(default_factory=dict)
+    """Folders and files of this machine that the sandbox sees, read-only: absolute path inside to path outside. All of
+    it that is readable for everybody can be read inside; where agar runs as root, folders above it need not be."""
     cpus: float | None = Field(None, gt=0)
     """Processors' worth of time that all its processes share; None sets no bound beyond the deadline."""
     memory_mib: int = Field(256, ge=16)
@@ -36,6 +45,18 @@ class SandboxSpec(BaseConfig):
     def _names_are_sane(cls, env: dict[str, str]) -> dict[str, str]:
         check_env_names(env)
         return env
+
+    @field_validator("mounts")
+    @classmethod
+    def _mounts_have_a_place(cls, mounts: dict[str, Path]) -> dict[str, Path]:
+        for inside, outside in mounts.items():
+            if not posixpath.isabs(inside) or posixpath.normpath(inside) != inside or "\0" in f"{inside}{outside}":
+                raise ValueError(f"mounts: {inside!r} must be an absolute path without '.', '..' or a '/' at its end")
+            if inside == "/" or any(inside == taken or inside.startswith(f"{taken}/") for taken in _TAKEN):
+                raise ValueError(f"mounts: {inside!r} is the sandbox's own: choose a place outside {', '.join(_TAKEN)}")
+            if not outside.is_absolute():
+                raise ValueError(f"mounts: {str(outside)!r} must be an absolute path of this machine")
+        return mounts
 
 
 def check_env_names(env: dict[str, str]) -> None:

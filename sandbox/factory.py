@@ -1,30 +1,41 @@
 """From a spec to a sandbox."""
 
 import asyncio
+import os
 import threading
+from pathlib import Path
 
-from agar.errors import AgarError
+from agar.errors import AgarError, ConfigError
 from agar.sandbox.base import Sandbox
 from agar.sandbox.config import SandboxSpec
 
 _PROBE_TIMEOUT_S = 30.0
 
 
-def create(spec: SandboxSpec) -> Sandbox:
+def create(spec: SandboxSpec, *, gateway: Path | None = None) -> Sandbox:
     """Make a sandbox; it starts at its first use, so this costs nothing.
 
     Isolation that the machine cannot give is refused at that first use, never replaced by less.
 
     Args:
         spec: what it is made of.
+        gateway: the unix socket behind the port that `network = "gateway"` opens.
+
+    Raises:
+        ConfigError: the spec's network and `gateway` do not go together.
     """
+    if (spec.network == "gateway") != (gateway is not None):
+        raise ConfigError(
+            f'network = "{spec.network}" and gateway = {gateway}: a sandbox with network = "gateway", and no other, '
+            "needs the gateway's unix socket"
+        )
     if spec.backend == "fake":
         from agar.sandbox.fake import FakeSandbox
 
         return FakeSandbox(spec)
     from agar.sandbox.bubblewrap import BubblewrapSandbox
 
-    return BubblewrapSandbox(spec)
+    return BubblewrapSandbox(spec, gateway=gateway)
 
 
 def available(spec: SandboxSpec) -> str | None:
@@ -47,8 +58,9 @@ def available(spec: SandboxSpec) -> str | None:
 
 
 async def _probe(spec: SandboxSpec) -> str | None:
+    nobody = Path(os.devnull) if spec.network == "gateway" else None
     try:
-        async with create(spec) as sandbox:
+        async with create(spec, gateway=nobody) as sandbox:
             result = await sandbox.exec("echo works", timeout_s=_PROBE_TIMEOUT_S / 2)
     except AgarError as error:
         return str(error)

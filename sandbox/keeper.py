@@ -10,6 +10,7 @@ and forks cheaply; therefore it is one file, long as it is. Why a process of its
 - When the controller dies, even by SIGKILL, the socket between them closes, and the keeper kills and removes all.
 - It is the subreaper of what it starts, so it can wait until the last process of a sandbox is gone: the death of a
   namespace's first process is reported only once all others in it have been reaped.
+- As root it can show a sandbox a folder that the sandbox's own user could not find its way to.
 
 Wire: sequential-packet sockets, JSON and passed descriptors. On the control socket, `open` brings the socket of a new
 sandbox; on that, `exec` brings the descriptors of one command and the socket on which its end is reported. Closing the
@@ -27,14 +28,16 @@ import resource
 import selectors
 import signal
 import socket
+import struct
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
-MS_NOSUID, MS_NODEV, MS_REC, MS_PRIVATE, MNT_DETACH = 2, 4, 0x4000, 0x40000, 2
+CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000
+MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 2, 4, 0x1000, 0x4000, 0x40000, 2
+SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 PR_SET_CHILD_SUBREAPER = 36
 FIRST_UID, UIDS = 61184, 4000  # systemd's range for transient users: nobody else owns anything under these
 ARGS, SECCOMP, INFO, MARK = 6, 7, 8, 9  # descriptors that bwrap starts with
@@ -55,6 +58,26 @@ def mount(source: str, target: str, kind: str | None, flags: int, options: str |
     """Mount a file system, as the system call does."""
     encoded = [None if text is None else text.encode() for text in (source, target, kind, options)]
     check(libc.mount(encoded[0], encoded[1], encoded[2], flags, encoded[3]), f"mount {target}")
+
+
+def show(source: str, target: str) -> None:
+    """Bind a folder or file of the host to a new place that only this keeper, and who it starts, can see."""
+    if os.path.isdir(source):
+        os.mkdir(target)
+    else:
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))
+    mount(source, target, None, MS_BIND | MS_REC, None)
+
+
+def listen_alone(port: int) -> socket.socket:
+    """Enter a new network that has nothing but its loopback, and listen there.
+
+    Made while we may, so that whoever runs in it has no rights over it.
+    """
+    check(libc.unshare(CLONE_NEWNET), "unshare")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP))
+    return socket.create_server(("127.0.0.1", port), backlog=64)
 
 
 def start_time(pid: int) -> str | None:
@@ -194,7 +217,8 @@ class Box:
         self.execs: set[Exec] = set()
         self.spare: Stub | None = None
         self.cgroups: list[str] = []
-        self.request = request
+        self.mounts: list[str] = []
+        self.port: int | None = request["port"]
         os.mkdir(self.root)
         size = f"size={request['disk_bytes']},nr_inodes={request['files']},mode=700"
         mount("tmpfs", self.root, "tmpfs", MS_NOSUID | MS_NODEV, size)
@@ -204,6 +228,9 @@ class Box:
             for name in ("", "/work", "/tmp", "/shm"):
                 os.chown(self.root + name, self.uid, self.gid)
         try:
+            for index, source in enumerate(request["mounts"]):
+                self.mounts.append(f"{base}/mounts/{number}-{index}")  # not below the root, which can be written
+                show(source, self.mounts[-1])
             for parent, files in request["cgroups"].items():
                 self.make_cgroup(f"{parent}/{identity()}-{number}", files)
         except OSError:
@@ -231,10 +258,14 @@ class Box:
         return 0
 
     def remove(self) -> None:
-        """Delete the workspace and the control groups; nothing runs any more."""
+        """Delete the workspace and the control groups, let go of the mounts; nothing runs any more."""
         libc.umount2(self.root.encode(), MNT_DETACH)
         with suppress(OSError):
             os.rmdir(self.root)
+        for path in self.mounts:  # what is still mounted can be neither unlinked nor removed
+            libc.umount2(path.encode(), MNT_DETACH)
+            with suppress(OSError):
+                (os.rmdir if os.path.isdir(path) else os.unlink)(path)
         for path in self.cgroups:
             for _ in range(50):  # the kernel takes the last exits into account a moment late
                 try:
@@ -281,6 +312,7 @@ class Keeper:
             with open(path, "wb") as file:
                 file.write(data)
             os.chmod(path, 0o755)
+        os.mkdir(f"{self.base}/mounts")
         os.mkdir(f"{self.base}/etc")
         for name, text in self.setup["etc"].items():
             with open(f"{self.base}/etc/{name}", "w") as file:
@@ -335,7 +367,8 @@ class Keeper:
             return
         self.boxes[self.made] = box
         directory = os.open(box.root, os.O_RDONLY | os.O_DIRECTORY)
-        send(link, {"root": box.root, "etc": f"{self.base}/etc", "uid": box.uid, "gid": box.gid}, [directory])
+        made = {"root": box.root, "etc": f"{self.base}/etc", "mounts": box.mounts, "uid": box.uid, "gid": box.gid}
+        send(link, made, [directory])
         os.close(directory)
         self.watch(link, lambda: self.on_box(box))
         self.prepare_stub(box)
@@ -346,7 +379,7 @@ class Keeper:
             self.selector.unregister(box.link)
             self.close(box)
             return
-        if len(fds) != 5:  # the system is out of descriptors; closing tells the controller
+        if len(fds) != 5 + bool(box.port):  # the system is out of descriptors; closing tells the controller
             for fd in fds:
                 os.close(fd)
             return
@@ -365,7 +398,7 @@ class Keeper:
             other.crowded = True
         job = Exec(box, json.loads(message)["timeout_s"])
         if box.drops:
-            for fd in stdio[-2:]:  # so that the sandbox's user can open /dev/stdout by its name
+            for fd in stdio[2:4]:  # so that the sandbox's user can open /dev/stdout by its name
                 os.fchown(fd, box.uid, box.gid)
         stub = self.hand_over(box, [*stdio, job.child_info.fileno()])
         job.child_info.close()
@@ -484,6 +517,7 @@ def become(box: Box, link: socket.socket, bwrap: str, bytecode: bytes) -> None:
     for path in box.cgroups:
         with open(f"{path}/cgroup.procs", "w") as file:
             file.write("0")
+    listening = listen_alone(box.port) if box.port else None
     if box.drops:
         os.setgroups([])
         os.setresgid(box.gid, box.gid, box.gid)
@@ -494,8 +528,10 @@ def become(box: Box, link: socket.socket, bwrap: str, bytecode: bytes) -> None:
     try:
         with os.fdopen(fds[0], "rb") as file:
             request = json.load(file)
+        if listening is not None:
+            socket.send_fds(socket.socket(fileno=fds[4]), [b"listening"], [listening.fileno()])
         arguments = "\0".join(request["options"]).encode("utf-8", "surrogateescape") + b"\0"
-        sources = [*fds[1:4], anonymous_file(arguments), anonymous_file(bytecode), fds[4], fds[4]]
+        sources = [*fds[1:4], anonymous_file(arguments), anonymous_file(bytecode), fds[-1], fds[-1]]
         copies = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 32) for fd in sources]  # out of the way of the targets
         for copy, target in zip(copies, (0, 1, 2, ARGS, SECCOMP, INFO, MARK), strict=True):
             os.dup2(copy, target)
@@ -506,7 +542,7 @@ def become(box: Box, link: socket.socket, bwrap: str, bytecode: bytes) -> None:
         words = ["bwrap", "--args", str(ARGS), "--seccomp", str(SECCOMP), "--info-fd", str(INFO), "--"]
         os.execve(bwrap, [os.fsencode(word) for word in [*words, *request["argv"]]], {})
     except Exception as error:
-        socket.socket(fileno=fds[4]).send(f"could not start bwrap: {error}\n".encode())
+        socket.socket(fileno=fds[-1]).send(f"could not start bwrap: {error}\n".encode())
 
 
 def anonymous_file(data: bytes) -> int:
