@@ -11,9 +11,10 @@ from agar.errors import AgarError, ConfigError, EnvError, MissingExtraError, Uns
 from agar.ledger.trace import Trace
 from agar.rollout.attempt import Attempt
 from agar.rollout.config import RolloutConfig
+from agar.rollout.gateway.sealed import SealedSession
 from agar.rollout.gateway.server import Gateway
-from agar.rollout.gateway.session import GatewaySession, SealedSession
-from agar.types import Agent, AsyncEnvLike, Message, Outcome, Reward, Sampling, ToolSpec, Turn
+from agar.rollout.gateway.session import GatewaySession
+from agar.types import Agent, AgentReport, AsyncEnvLike, Message, Outcome, Reward, Sampling, ToolSpec, Turn
 
 logger = logging.getLogger(__name__)
 
@@ -118,6 +119,7 @@ class EpisodeRunner:
         watched: Watched | None = None
         env: AsyncRunner | None = None
         clock: asyncio.Timeout | None = None
+        report: AgentReport | None = None
         try:
             try:
                 env = as_async(self._make_env(attempt.env, attempt.env_kwargs))
@@ -125,8 +127,8 @@ class EpisodeRunner:
                 raise blame(error, "constructor") from error
             watched = Watched(env, lambda: session.last_node)
             async with asyncio.timeout(self._config.episode_timeout_s) as clock:
-                await self._agent.play(watched, attempt.task, session)
-            outcome, reason = watched.ended or Outcome.AGENT_ERROR, watched.reason
+                report = await self._agent.play(watched, attempt.task, session)
+            outcome, reason = _ending(watched, report)
         except (asyncio.CancelledError, *_HOPELESS):
             session.abandon()
             raise
@@ -139,7 +141,7 @@ class EpisodeRunner:
         finally:
             if env is not None:
                 await self._close(env)
-        return self._trace(attempt, session, watched, outcome, reason, started)
+        return self._trace(attempt, session, watched, outcome, reason, started, report)
 
     async def _close(self, env: AsyncRunner) -> None:
         try:
@@ -156,10 +158,11 @@ class EpisodeRunner:
         outcome: Outcome,
         reason: str,
         started: float,
+        report: AgentReport | None,
     ) -> Trace:
         sealed = session.seal()
         if outcome is Outcome.AGENT_ERROR and watched is not None and watched.ended is None:
-            outcome, reason = _left(sealed)
+            outcome, reason = _left(sealed, reason)
         total = watched.total if watched else 0.0
         return Trace(
             trajectory=attempt.trajectory,
@@ -178,15 +181,23 @@ class EpisodeRunner:
                 "turns": watched.turns if watched else 0,
                 "env_s": watched.env_s if watched else 0.0,
                 "wall_s": time.time() - started,
+                **({"agent": dict(report.meta)} if report else {}),
             },
         )
 
 
-def _left(sealed: SealedSession) -> tuple[Outcome, str]:
+def _ending(watched: Watched, report: AgentReport | None) -> tuple[Outcome, str]:
+    """How an episode ended: by the environment's word, else by the agent's."""
+    if watched.ended is None and report is not None and report.outcome is not None:
+        return report.outcome, report.reason
+    return watched.ended or Outcome.AGENT_ERROR, watched.reason
+
+
+def _left(sealed: SealedSession, reason: str) -> tuple[Outcome, str]:
     """The outcome of an episode that the agent left before the environment ended it: a budget's doing, or its own."""
     if sealed.budget_stops:
         return Outcome.TRUNCATED, f"budget: {', '.join(sorted(sealed.budget_stops))}"
-    return Outcome.AGENT_ERROR, "the agent stopped before the environment ended"
+    return Outcome.AGENT_ERROR, reason or "the agent stopped before the environment ended"
 
 
 def classify(error: Exception) -> tuple[Outcome, str]:

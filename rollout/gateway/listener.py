@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import logging
 import socket
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -26,7 +28,7 @@ class _Server(uvicorn.Server):
 
 
 class Listener:
-    """A running server; an async context manager.
+    """A running server on an address and on a unix socket, which lies in a folder that only this user can enter.
 
     Args:
         app: the ASGI application.
@@ -58,6 +60,12 @@ class Listener:
             )
         )
         self._task: asyncio.Task[None] | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def socket_path(self) -> Path | None:
+        """The unix socket; None before the start and after the end."""
+        return Path(self._folder.name, "gateway.sock") if self._folder else None
 
     async def start(self) -> None:
         """Listen.
@@ -68,7 +76,14 @@ class Listener:
         """
         listening = self._bind()
         self.port = listening.getsockname()[1]
-        self._task = asyncio.get_running_loop().create_task(self._server.serve(sockets=[listening]))
+        self._folder = tempfile.TemporaryDirectory(prefix="agar-gateway-")
+        try:
+            sockets = [listening, self._bind_unix(self._folder.name)]
+        except BaseException:
+            listening.close()
+            self._remove_folder()
+            raise
+        self._task = asyncio.get_running_loop().create_task(self._server.serve(sockets=sockets))
         try:
             async with asyncio.timeout(_START_TIMEOUT_S):
                 while not self._server.started:
@@ -93,6 +108,7 @@ class Listener:
             await asyncio.wait({task})
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.warning("the gateway's server ended with %r", error)
+        self._remove_folder()
 
     def _bind(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
@@ -106,3 +122,21 @@ class Listener:
             raise ConfigError(f"cannot listen on {self.host}:{self.port} ({error}): set gateway.port to 0") from error
         listening.setblocking(False)
         return listening
+
+    def _bind_unix(self, folder: str) -> socket.socket:
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listening.bind(f"{folder}/gateway.sock")
+            listening.listen(_BACKLOG)
+        except OSError as error:
+            listening.close()
+            raise ConfigError(
+                f"cannot listen on a unix socket in {folder} ({error}): set TMPDIR to a folder with a short path"
+            ) from error
+        listening.setblocking(False)
+        return listening
+
+    def _remove_folder(self) -> None:
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            folder.cleanup()

@@ -3,6 +3,7 @@
 import secrets
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Self
 
 from agar.errors import ConfigError
@@ -65,6 +66,11 @@ class Gateway:
         return f"http://{self._listener.host}:{self._listener.port}/v1"
 
     @property
+    def socket_path(self) -> Path | None:
+        """The unix socket that serves the same; None while the gateway is not open."""
+        return self._listener.socket_path
+
+    @property
     def open_sessions(self) -> int:
         """Sessions not yet sealed."""
         return len(self._sessions)
@@ -117,6 +123,7 @@ class Gateway:
             ),
             record=record or self._record,
             base_url=self.base_url,
+            socket_path=self._listener.socket_path,
             in_flight=self._in_flight,
             on_seal=self._forget,
         )

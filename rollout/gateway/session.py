@@ -3,19 +3,19 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import Any
 
-from agar.errors import DeadlineError, SessionClosedError
+from agar.errors import AgarError, DeadlineError, EngineError, SessionClosedError
 from agar.ledger.config import RecordPolicy
 from agar.ledger.families.base import Family
 from agar.ledger.forest import Plan
-from agar.ledger.node import Difference, Node
 from agar.rollout.gateway.budget import Account, Budget, Limits
 from agar.rollout.gateway.call import BadRequest, ModelCall, Reply
 from agar.rollout.gateway.in_flight import InFlight
 from agar.rollout.gateway.recorder import Recorder
+from agar.rollout.gateway.sealed import SealedSession
 from agar.rollout.gateway.translation import MessageCache
 from agar.types import Engine, Message, Sampled, Sampling, ToolSpec, Turn
 
@@ -24,27 +24,6 @@ logger = logging.getLogger(__name__)
 
 class _OutOfTimeError(Exception):
     """The session's wall clock ran out under a call."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SealedSession:
-    """The record of a session that takes no more calls.
-
-    Attributes:
-        nodes: committed calls, in order.
-        divergences: differences between histories sent and kept.
-        open_calls: calls that were under way at the seal; their replies are in no node.
-        budget_stops: calls that a budget answered, by budget.
-        repeats: identical requests that were answered with a stored reply.
-        refused: calls refused because too many were under way.
-    """
-
-    nodes: tuple[Node, ...]
-    divergences: tuple[Difference, ...]
-    open_calls: int = 0
-    budget_stops: Mapping[Budget, int] = field(default_factory=dict)
-    repeats: int = 0
-    refused: int = 0
 
 
 class GatewaySession:
@@ -59,6 +38,7 @@ class GatewaySession:
         limits: budgets.
         record: how it records.
         base_url: the gateway's OpenAI base URL.
+        socket_path: the gateway's unix socket.
         in_flight: counts the generations of every session.
         on_seal: called once, when the session is sealed.
     """
@@ -74,10 +54,12 @@ class GatewaySession:
         limits: Limits,
         record: RecordPolicy,
         base_url: str,
+        socket_path: Path | None = None,
         in_flight: InFlight | None = None,
         on_seal: Callable[["GatewaySession"], None] = lambda session: None,
     ) -> None:
         self._id, self._base_url, self._on_seal = id, base_url, on_seal
+        self.socket_path = socket_path
         self.policy = policy
         self.messages = MessageCache()
         self._abandoned = False
@@ -92,6 +74,7 @@ class GatewaySession:
         self._account = Account(limits, sampling.max_tokens, stop_when_cut=record.truncated == "stop")
         self._repeats = 0
         self._last_node: int | None = None
+        self._failure: AgarError | None = None
 
     @property
     def id(self) -> str:
@@ -118,15 +101,31 @@ class GatewaySession:
         """The node whose reply the caller got last, to bind a turn's reward to; None before the first."""
         return self._last_node
 
-    def env(self) -> dict[str, str]:
-        """Environment variables that point a program of OpenAI's or Anthropic's dialect at the gateway."""
+    @property
+    def replies(self) -> int:
+        """Replies recorded so far."""
+        return len(self._forest.nodes)
+
+    @property
+    def failure(self) -> AgarError | None:
+        """Why the latest call got no reply, where an engine or a deadline failed it; None where it got one."""
+        return self._failure
+
+    def env(self, *, base_url: str | None = None) -> dict[str, str]:
+        """Variables that point a program of OpenAI's or Anthropic's dialect here, or at `base_url` (with `/v1`)."""
+        url = base_url or self.base_url
         return {
-            "OPENAI_BASE_URL": self.base_url,
-            "OPENAI_API_BASE": self.base_url,
+            "OPENAI_BASE_URL": url,
+            "OPENAI_API_BASE": url,
             "OPENAI_API_KEY": self.id,
-            "ANTHROPIC_BASE_URL": self.base_url.removesuffix("/v1"),
+            "ANTHROPIC_BASE_URL": url.removesuffix("/v1"),
             "ANTHROPIC_AUTH_TOKEN": self.id,
         }
+
+    def hang_up(self) -> None:
+        """Give up the calls under way, whose callers are known to be gone: what is sampled for them reaches nobody."""
+        for task in self._open:
+            task.cancel()
 
     async def __call__(self, messages: Sequence[Message], *, tools: Sequence[ToolSpec] = ()) -> Turn:
         """One recorded call without HTTP; see `call`. Cancelling it gives the call up."""
@@ -278,8 +277,12 @@ class GatewaySession:
 
     def _finished(self, task: asyncio.Task[Reply]) -> None:
         self._open.discard(task)
-        if not task.cancelled() and task.exception() is not None:  # seen here, in case its caller has left
-            logger.debug("a call of session %s failed: %r", self._recorder.tag, task.exception())
+        if task.cancelled():
+            return
+        error = task.exception()  # seen here, in case its caller has left
+        self._failure = error if isinstance(error, (EngineError, DeadlineError)) else None
+        if error is not None:
+            logger.debug("a call of session %s failed: %r", self._recorder.tag, error)
 
     def _require_open(self) -> None:
         if self._sealed is not None:

@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from agar.errors import EngineError, ShapeError
+from agar.errors import AgarError, EngineError, ShapeError
 
 Ids = npt.NDArray[np.int32]
 """Token ids, int32 [n]."""
@@ -531,9 +531,43 @@ class SessionAccess(Protocol):
         """The same ledger without HTTP."""
         ...
 
-    def env(self) -> dict[str, str]:
-        """Environment variables that point an existing program at the gateway."""
+    @property
+    def socket_path(self) -> Path | None:
+        """The unix socket on which the gateway listens too; None while it does not."""
         ...
+
+    @property
+    def replies(self) -> int:
+        """Replies recorded so far."""
+        ...
+
+    @property
+    def failure(self) -> AgarError | None:
+        """Why the latest model call got no reply that is not its caller's fault; None where it got one."""
+        ...
+
+    def env(self, *, base_url: str | None = None) -> dict[str, str]:
+        """Environment variables that point an existing program at the gateway, by another base URL where it has one."""
+        ...
+
+    def hang_up(self) -> None:
+        """Give up the calls under way, whose callers are known to be gone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentReport:
+    """What an agent says of an episode that it has played.
+
+    Attributes:
+        outcome: how an episode ended that the agent left before the environment ended it; None says nothing.
+        reason: one line on why.
+        meta: JSON-able; goes into the trace.
+    """
+
+    outcome: Outcome | None = None
+    reason: str = ""
+    meta: Mapping[str, Any] = field(default_factory=dict)
 
 
 @runtime_checkable
@@ -559,7 +593,7 @@ class AsyncEnvLike(Protocol):
 class Agent(Protocol):
     """Anything that plays one episode."""
 
-    async def play(self, env: AsyncEnvLike, task: TaskRow, session: SessionAccess) -> None:
+    async def play(self, env: AsyncEnvLike, task: TaskRow, session: SessionAccess) -> AgentReport | None:
         """Play until the environment says terminated or truncated."""
         ...
 

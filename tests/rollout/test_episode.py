@@ -19,7 +19,7 @@ from agar.rollout.attempt import Attempt
 from agar.rollout.config import RolloutConfig
 from agar.rollout.episode import EpisodeRunner
 from agar.rollout.gateway.server import Gateway
-from agar.types import Finish, GroupId, Outcome, Sampling, TaskRow, Turn
+from agar.types import AgentReport, Finish, GroupId, Outcome, Sampling, TaskRow, Turn
 
 
 class Echo(agar.Env):
@@ -218,3 +218,35 @@ async def test_cancelling_seals_the_session(model):
         with pytest.raises(asyncio.CancelledError):
             await task
         assert play.gateway.open_sessions == 0
+
+
+class Reporting:
+    """Takes so many turns, then says what it has to say."""
+
+    def __init__(self, turns: int, report: AgentReport) -> None:
+        self.turns, self.report = turns, report
+
+    async def play(self, env: Any, task: TaskRow, session: Any) -> AgentReport:
+        observation, _ = await env.areset(seed=1, options={"task": task})
+        for _ in range(self.turns):
+            observation, *_ = await env.astep(await session.chat(observation))
+        return self.report
+
+
+@pytest.mark.parametrize("outcome", [Outcome.TRUNCATED, Outcome.AGENT_ERROR, Outcome.INFRA_ERROR])
+async def test_an_agent_that_leaves_says_why_and_its_report_is_in_the_trace(model, outcome):
+    report = AgentReport(outcome=outcome, reason="had enough", meta={"code": 3})
+    async with gateway_with(model) as play:
+        trace = await play(Echo, agent=Reporting(1, report))
+    assert (trace.outcome, trace.reason) == (outcome, "had enough")
+    assert trace.meta["agent"] == {"code": 3}
+    assert len(emit(trace)) == outcome.trainable
+    assert Trace.load(trace.dump()).meta == trace.meta
+
+
+async def test_the_environments_word_and_a_budgets_go_before_the_agents(model):
+    report = AgentReport(outcome=Outcome.AGENT_ERROR, reason="had enough")
+    async with gateway_with(model) as play:
+        assert (await play(Echo, agent=Reporting(3, report))).outcome is Outcome.COMPLETED
+        trace = await play(Endless, agent=Reporting(3, report), max_turns=2)
+    assert (trace.outcome, trace.reason) == (Outcome.TRUNCATED, "budget: turns")

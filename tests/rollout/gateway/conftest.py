@@ -9,8 +9,8 @@ from agar.ledger.emission import emit
 from agar.ledger.families import Family, family_for
 from agar.ledger.toy import ToyEngine, hash_logprobs, write_toy_model
 from agar.ledger.trace import Trace
+from agar.rollout.gateway.sealed import SealedSession
 from agar.rollout.gateway.server import Gateway
-from agar.rollout.gateway.session import SealedSession
 from agar.types import GroupId, Message, Outcome, Reward, Sample, Sampling, TaskRow, ToolCall
 
 

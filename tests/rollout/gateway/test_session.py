@@ -24,6 +24,10 @@ async def test_a_session_gives_what_an_agent_needs(gateway, sampling):
     assert session.base_url.endswith("/v1")
     assert session.env()["OPENAI_API_KEY"] == session.env()["ANTHROPIC_AUTH_TOKEN"] == session.id
     assert session.env()["OPENAI_BASE_URL"] == session.env()["ANTHROPIC_BASE_URL"] + "/v1" == session.base_url
+    elsewhere = session.env(base_url="http://127.0.0.1:8400/v1")
+    assert elsewhere["OPENAI_BASE_URL"] == "http://127.0.0.1:8400/v1"
+    assert elsewhere["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:8400"
+    assert elsewhere["OPENAI_API_KEY"] == session.id
     assert len(session.id) > 40
     assert session.id != gateway.open(policy="main", sampling=sampling).id
 
@@ -258,3 +262,37 @@ async def test_the_routing_key_is_stable_and_is_not_the_session_key(family, engi
 async def test_opening_with_a_bad_argument_is_refused(gateway, sampling, fields):
     with pytest.raises(ConfigError):
         gateway.open(**({"policy": "main", "sampling": sampling} | fields))
+
+
+async def test_the_latest_failure_is_told_until_a_call_gets_its_reply(family, sampling, engine):
+    class Sometimes:
+        fails = False
+
+        async def generate(self, ids, sampling, *, routing_key):
+            if self.fails:
+                raise EngineError("nobody is there")
+            return await engine.generate(ids, sampling, routing_key=routing_key)
+
+    sometimes = Sometimes()
+    async with Gateway(engines={"main": sometimes}, families={"main": family}) as gateway:
+        session = gateway.open(policy="main", sampling=sampling)
+        await session.chat([ASK])
+        assert (session.replies, session.failure) == (1, None)
+        sometimes.fails = True
+        with pytest.raises(EngineError):
+            await session.chat([ASK])
+        assert isinstance(session.failure, EngineError)
+        sometimes.fails = False
+        await session.chat([ASK])
+        assert (session.replies, session.failure) == (2, None)
+
+
+async def test_calls_that_are_hung_up_on_do_not_quarantine(stalling, sampling):
+    gateway, _ = stalling
+    session = gateway.open(policy="main", sampling=sampling)
+    waiting = asyncio.create_task(session.call(ModelCall(messages=(ASK,), fingerprint=b"1")))
+    await asyncio.sleep(0.01)
+    session.hang_up()
+    assert session.seal().open_calls == 0
+    with pytest.raises(SessionClosedError):
+        await waiting

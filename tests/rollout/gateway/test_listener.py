@@ -1,0 +1,53 @@
+"""The gateway on its unix socket: the same service, for whoever may enter its folder, as long as it is open."""
+
+import stat
+
+import httpx
+import pytest
+
+from agar.errors import ConfigError
+from agar.rollout.gateway.server import Gateway
+from agar.types import Sampling
+
+BODY = {"messages": [{"role": "user", "content": "Start."}]}
+
+
+@pytest.fixture
+async def session(gateway):
+    return gateway.open(policy="main", sampling=Sampling(max_tokens=64))
+
+
+async def test_the_unix_socket_serves_the_same_sessions(gateway, session):
+    assert session.socket_path == gateway.socket_path
+    transport = httpx.AsyncHTTPTransport(uds=str(session.socket_path))
+    headers = {"authorization": f"Bearer {session.id}"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway", headers=headers) as http:
+        reply = await http.post("/v1/chat/completions", json=BODY)
+        assert reply.json()["choices"][0]["message"]["content"] == "Look."
+        assert session.replies == 1
+        session.seal()
+        assert (await http.post("/v1/chat/completions", json=BODY)).status_code == 401
+
+
+async def test_nobody_else_can_enter_its_folder_and_nothing_is_left_of_it(family, engine):
+    gateway = Gateway(engines={"main": engine}, families={"main": family})
+    assert gateway.socket_path is None
+    async with gateway:
+        path = gateway.socket_path
+        assert path is not None
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        assert path.is_socket()
+    assert not path.parent.exists()
+    assert gateway.socket_path is None
+
+
+async def test_a_temporary_folder_with_too_long_a_path_is_refused_with_the_remedy(
+    family, engine, tmp_path, monkeypatch
+):
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
+    with pytest.raises(ConfigError, match="set TMPDIR to a folder with a short path"):
+        async with Gateway(engines={"main": engine}, families={"main": family}):
+            pass
+    assert list(deep.iterdir()) == []
