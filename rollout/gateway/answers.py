@@ -41,11 +41,16 @@ def _cut(turn: Turn, stop: Sequence[str]) -> tuple[Turn, str | None]:
 
     Not all engines end there by themselves, and none does where a publish cut the text in two.
     """
-    for name in ("reasoning", "text"):
-        said: str = getattr(turn, name) or ""
-        found = [(at, text) for text in stop if (at := said.find(text)) >= 0]
-        if found:
-            at, text = min(found)
-            rest = {"text": "", "tool_calls": ()} if name == "reasoning" else {}
-            return replace(turn, finish=Finish.STOP, **{**rest, name: said[:at]}), text
+    if found := _first(turn.reasoning or "", stop):
+        said, text = found
+        return replace(turn, reasoning=said, text="", tool_calls=(), finish=Finish.STOP), text
+    if found := _first(turn.text, stop):
+        said, text = found
+        return replace(turn, text=said, finish=Finish.STOP), text
     return turn, None
+
+
+def _first(said: str, stop: Sequence[str]) -> tuple[str, str] | None:
+    """What was said before the first of the texts, and that text."""
+    found = [(at, text) for text in stop if (at := said.find(text)) >= 0]
+    return (said[: min(found)[0]], min(found)[1]) if found else None

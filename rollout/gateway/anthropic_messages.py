@@ -1,17 +1,15 @@
 """Anthropic's Messages: reading a request.
 
-The rules: sampling is pinned by the session, so wishes (`temperature`, `max_tokens`, `thinking`, `output_config`, ...)
-have no effect and are kept in the record with every field that the gateway does not know, and so are tools that
-Anthropic itself would run, which the model is not told of. A deferred tool is offered from the start. What only
-serves caching, billing or checking (`cache_control`, `signature`, `citations`, `is_error`) is not looked at. Refused
-and named are blocks that cannot be told to the model, MCP servers, and a conversation that ends with an assistant's
-message, for a reply is never the continuation of another text.
+The rules are those of chat completions; `messages_wire.py` names the fields. Sampling is pinned by the session, so
+wishes (`temperature`, `max_tokens`, `thinking`, ...) have no effect and are kept in the record with every field that
+the gateway does not know, and so are tools that Anthropic itself would run, which the model is not told of. A deferred
+tool is offered from the start. What only serves caching, billing or checking (`cache_control`, `signature`,
+`citations`, `is_error`) is not looked at. Refused and named are blocks that cannot be told to the model, MCP servers,
+and a conversation that ends with an assistant's message, for a reply is never the continuation of another text.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-import orjson
 
 from agar.rollout.gateway.anthropic_replies import (
     ID,
@@ -22,25 +20,55 @@ from agar.rollout.gateway.anthropic_replies import (
     write_events,
     write_reply,
 )
-from agar.rollout.gateway.call import BadRequest, ModelCall
+from agar.rollout.gateway.call import BadRequest, ModelCall, OutputForm
 from agar.rollout.gateway.dialect import Dialect
+from agar.rollout.gateway.messages_wire import (
+    AssistantRow,
+    CountRequest,
+    DocumentBlock,
+    HiddenThinkingBlock,
+    ImageBlock,
+    MessagesRequest,
+    MessagesRow,
+    MessagesTool,
+    SystemRow,
+    TextBlock,
+    ThinkingBlock,
+    Thread,
+    ToldBlock,
+    ToldContent,
+    ToolReferenceBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    UserRow,
+)
 from agar.rollout.gateway.translation import (
     MessageCache,
+    ReadRow,
+    ReadTools,
     Spelt,
     ToolCache,
+    compact,
     fingerprint,
+    form_of,
     joined,
     read_arguments,
     read_object,
-    read_stream,
-    read_tool,
-    refuse,
+    tool_of,
+    wishes_of,
 )
+from agar.rollout.gateway.wire import Reader, unknown_fields
 from agar.types import ImagePart, Message, Part, TextPart, ToolCall, ToolSpec
 
-_READ = frozenset({"messages", "system", "tools", "model", "stream", "thread"})
-_REFUSED: Mapping[str, tuple[object, ...]] = {"mcp_servers": (None, [])}
+_READ = frozenset(
+    {"messages", "system", "tools", "model", "stream", "thread", "stop_sequences", "output_config", "mcp_servers"}
+)
 _OFFERED = (None, "custom")
+_REQUEST: Reader[MessagesRequest] = Reader(MessagesRequest)
+_COUNT: Reader[CountRequest] = Reader(CountRequest)
+_ROW: Reader[UserRow | AssistantRow | SystemRow] = Reader(MessagesRow)
+_SYSTEM: Reader[ToldContent] = Reader(ToldContent)
+_TOOL: Reader[MessagesTool] = Reader(MessagesTool)
 
 
 def read_request(body: bytes, tools: ToolCache, messages: MessageCache) -> ModelCall:
@@ -54,7 +82,9 @@ def read_request(body: bytes, tools: ToolCache, messages: MessageCache) -> Model
     Raises:
         BadRequest: it is not JSON, no such request, or asks for something that cannot be served.
     """
-    call = read_conversation(body, tools, messages)
+    request = read_object(body)
+    asked = _REQUEST.read(request)
+    call = _read(request, asked, tools, messages, stop=tuple(asked.stop_sequences or ()), stream=bool(asked.stream))
     if call.messages[-1].role == "assistant":
         raise BadRequest("messages must not end with an assistant message: a reply does not continue it", "messages")
     return call
@@ -63,96 +93,122 @@ def read_request(body: bytes, tools: ToolCache, messages: MessageCache) -> Model
 def read_conversation(body: bytes, tools: ToolCache, messages: MessageCache) -> ModelCall:
     """Read what a request says without asking for a reply to it; see `read_request`."""
     request = read_object(body)
-    refuse(request, _REFUSED)
-    read, _ = messages.read(request.get("messages"), _messages)
-    offered = tools.read(request.get("tools"), _tools)
-    remember = False
-    if request.get("thread") is not None:
-        before, known_tools = _thread(request["thread"], messages)
-        if request.get("system") and before and before[0].role == "system":
-            before = before[1:]
-        read = [*before, *read]
-        offered = offered if "tools" in request else known_tools
-        remember = True
-    if request.get("system"):
-        read = [*messages.read([request["system"]], _system)[0], *read]
-    stream = read_stream(request)
-    model = request.get("model")
+    return _read(request, _COUNT.read(request), tools, messages)
+
+
+def _read(
+    request: Mapping[str, Any],
+    asked: CountRequest,
+    tools: ToolCache,
+    messages: MessageCache,
+    *,
+    stop: tuple[str, ...] = (),
+    stream: bool = False,
+) -> ModelCall:
+    offered = tools.read(asked.tools, _tools)
+    known = offered.offered
+    before: tuple[Message, ...] = ()
+    if asked.thread is not None:
+        before, held = _thread(asked.thread, messages)
+        known = known if asked.tools is not None else held
+    system = messages.read([request["system"]], _system, name="system").messages if asked.system else ()
+    if system and before and before[0].role == "system":
+        before = before[1:]
+    history = messages.read(asked.messages, _message, before=(*system, *before))
     return ModelCall(
-        messages=tuple(read),
-        tools=offered,
-        requested=_wishes(request),
-        model=model if isinstance(model, str) else None,
-        fingerprint=fingerprint(orjson.dumps(request), request, dialect=b"messages", stream=stream),
+        messages=history.messages,
+        tools=known,
+        requested=wishes_of(request, _READ, offered.kept, history.unknown, _output(request)),
+        model=asked.model,
+        fingerprint=fingerprint(compact(request), request, dialect=b"messages", stream=stream),
         stream=stream,
-        remember=0 if remember else None,
+        stop=stop,
+        max_calls=_max_calls(asked, known),
+        form=_form(asked),
+        remember=0 if asked.thread is not None else None,
     )
 
 
-def _wishes(request: Mapping[str, Any]) -> dict[str, Any]:
-    wishes = {name: value for name, value in request.items() if name not in _READ and value is not None}
-    if run_elsewhere := [row for row in request.get("tools") or () if row.get("type") not in _OFFERED]:
-        wishes["tools"] = run_elsewhere
-    return wishes
+def _output(request: Mapping[str, Any]) -> dict[str, Any]:
+    """What `output_config` holds beside the format."""
+    config = request.get("output_config") or {}
+    rest = {name: value for name, value in config.items() if name != "format" and value is not None}
+    return {"output_config": rest} if rest else {}
 
 
-def _thread(thread: Any, messages: MessageCache) -> tuple[list[Message], tuple[ToolSpec, ...]]:
+def _form(asked: CountRequest) -> OutputForm | None:
+    wanted = asked.output_config.format if asked.output_config is not None else None
+    if wanted is None:
+        return None
+    return form_of("output_config.format", wanted.model_dump(by_alias=True), wanted.schema_)
+
+
+def _max_calls(asked: CountRequest, offered: Sequence[ToolSpec]) -> int | None:
+    choice = asked.tool_choice
+    if choice is None:
+        return None
+    if choice.type == "none":
+        return 0
+    if choice.type == "any" and not (offered or asked.tools):
+        raise BadRequest("tool_choice asks for a tool, and tools holds none", "tool_choice")
+    if choice.type == "tool" and choice.name not in {tool.name for tool in offered}:
+        raise BadRequest(f"tool_choice names {choice.name!r}, which tools does not hold", "tool_choice")
+    return 1 if choice.disable_parallel_tool_use else None
+
+
+def _thread(thread: Thread, messages: MessageCache) -> tuple[tuple[Message, ...], tuple[ToolSpec, ...]]:
     """What a thread holds: nothing where it begins."""
-    kind = thread.get("type") if isinstance(thread, dict) else None
-    if kind == "create":
-        return [], ()
-    if kind != "continue":
-        raise BadRequest("thread.type must be create or continue", "thread")
-    previous = thread.get("previous_message_id")
-    known = messages.recall(previous.removeprefix(ID)) if isinstance(previous, str) else None
+    if thread.type == "create":
+        return (), ()
+    previous = thread.previous_message_id
+    known = messages.recall(previous.removeprefix(ID)) if previous is not None else None
     if known is None:
         text = f"thread.previous_message_id {previous!r} names no message of this session: begin another thread"
         raise BadRequest(text, "thread", THREAD_NOT_FOUND)
-    return list(known[0]), known[1]
+    return known
 
 
-def _system(system: Any, where: str, spelt: Spelt) -> tuple[tuple[Message, ...], bool]:
-    del where, spelt
-    return (Message(role="system", content=_told(system, "system")),), False
+def _system(system: Any, name: str, index: int, spelt: Spelt) -> ReadRow:
+    del index, spelt
+    read = _SYSTEM.read(system, name)
+    unknown = {k: v for block in read or () if not isinstance(block, str) for k, v in unknown_fields(block).items()}
+    return ReadRow(messages=(Message(role="system", content=_told(read, name)),), unknown=unknown)
 
 
-def _messages(row: Any, where: str, spelt: Spelt) -> tuple[tuple[Message, ...], bool]:
+def _message(row: Any, name: str, index: int, spelt: Spelt) -> ReadRow:
     del spelt  # arguments come as values, not as text
-    role = row.get("role") if isinstance(row, dict) else None
-    content = None if role is None else row.get("content")
-    if role == "system":
-        return (Message(role="system", content=_told(content, f"{where}.content")),), False
-    if role not in ("user", "assistant"):
-        raise BadRequest(f"{where}.role must be user, assistant or system, got {role!r}", f"{where}.role")
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
-        raise BadRequest(f"{where}.content must be a string or a list of blocks", f"{where}.content")
-    if role == "assistant":
-        return (_assistant(blocks, f"{where}.content"),), False
-    return tuple(_user(blocks, f"{where}.content")), False
+    where = f"{name}[{index}]"
+    read = _ROW.read(row, where)
+    if isinstance(read, AssistantRow):
+        said: tuple[Message, ...] = (_assistant(read, f"{where}.content"),)
+    elif isinstance(read, UserRow):
+        said = _user(read, f"{where}.content")
+    else:
+        said = (Message(role="system", content=_told(read.content, f"{where}.content")),)
+    return ReadRow(messages=said, unknown=unknown_fields(read))
 
 
-def _assistant(blocks: list[dict[str, Any]], where: str) -> Message:
+def _assistant(row: AssistantRow, where: str) -> Message:
+    if isinstance(row.content, str):
+        return Message(role="assistant", content=row.content)
     parts: list[Part] = []
     calls: list[ToolCall] = []
     thoughts: list[str] = []
-    for block in blocks:
-        kind = block.get("type")
-        if kind == "tool_use":
-            if not isinstance(block.get("name"), str) or not isinstance(block.get("id"), str):
-                raise BadRequest(f"{where}: a tool_use block needs an id and a name", where)
-            arguments = read_arguments(block.get("input"), where)
-            calls.append(ToolCall(id=block["id"], name=block["name"], arguments=arguments))
-        elif kind == "thinking" and isinstance(block.get("thinking"), str):
-            thoughts.append(block["thinking"])
-        elif kind != "redacted_thinking":  # it says nothing that anyone here could read
+    for block in row.content:
+        if isinstance(block, ToolUseBlock):
+            calls.append(ToolCall(id=block.id, name=block.name, arguments=read_arguments(block.input, where)))
+        elif isinstance(block, ThinkingBlock):
+            thoughts.append(block.thinking)
+        elif not isinstance(block, HiddenThinkingBlock):  # it says nothing that anyone here could read
             parts.append(_part(block, where))
     reasoning = "\n".join(thought for thought in thoughts if thought) or None
     return Message(role="assistant", content=joined(parts), tool_calls=tuple(calls), reasoning=reasoning)
 
 
-def _user(blocks: list[dict[str, Any]], where: str) -> list[Message]:
+def _user(row: UserRow, where: str) -> tuple[Message, ...]:
     """Tool results are messages of their own; what stands between them is the user's."""
+    if isinstance(row.content, str):
+        return (Message(role="user", content=row.content),)
     found: list[Message] = []
     parts: list[Part] = []
 
@@ -161,49 +217,52 @@ def _user(blocks: list[dict[str, Any]], where: str) -> list[Message]:
             found.append(Message(role="user", content=joined(parts, "\n")))
             parts.clear()
 
-    for block in blocks:
-        if block.get("type") != "tool_result":
+    for block in row.content:
+        if not isinstance(block, ToolResultBlock):
             parts.append(_part(block, where))
             continue
         close()
-        if not isinstance(block.get("tool_use_id"), str):
-            raise BadRequest(f"{where}: a tool_result block must name its tool_use_id", where)
-        told = _told(block.get("content"), where)
-        found.append(Message(role="tool", content=told, tool_call_id=block["tool_use_id"]))
+        found.append(Message(role="tool", content=_told(block.content, where), tool_call_id=block.tool_use_id))
     close()
-    return found or [Message(role="user")]
+    return tuple(found) or (Message(role="user"),)
 
 
-def _told(content: Any, where: str) -> str | tuple[Part, ...]:
+def _told(content: ToldContent, where: str) -> str | tuple[Part, ...]:
     """A string or a list of blocks; blocks of text are lines of their own."""
-    if content is None or isinstance(content, str):
+    if not isinstance(content, list):
         return content or ""
-    if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
-        raise BadRequest(f"{where} must be a string or a list of blocks", where)
     return joined([_part(block, where) for block in content], "\n")
 
 
-def _part(block: Mapping[str, Any], where: str) -> Part:
-    kind, source = block.get("type"), block.get("source")
-    if kind == "text" and isinstance(block.get("text"), str):
-        return TextPart(text=block["text"])
-    if kind == "tool_reference" and isinstance(block.get("tool_name"), str):
-        return TextPart(text=block["tool_name"])
-    if kind in ("image", "document") and isinstance(source, dict):
-        data = source.get("data", source.get("url"))
-        if kind == "document" and source.get("type") == "text" and isinstance(data, str):
-            return TextPart(text=data)
-        if kind == "image" and isinstance(data, str):
-            inline = source.get("type") == "base64"
-            return ImagePart(url=f"data:{source.get('media_type')};base64,{data}" if inline else data)
-    raise BadRequest(f"{where} holds a block of type {kind!r} that cannot be told to the model", where)
+def _part(block: ToldBlock, where: str) -> Part:
+    if isinstance(block, TextBlock):
+        return TextPart(text=block.text)
+    if isinstance(block, ToolReferenceBlock):
+        return TextPart(text=block.tool_name)
+    source = block.source
+    data = source.url if source.data is None else source.data
+    if isinstance(block, DocumentBlock) and source.type == "text" and data is not None:
+        return TextPart(text=data)
+    if isinstance(block, ImageBlock) and data is not None:
+        return ImagePart(url=f"data:{source.media_type};base64,{data}" if source.type == "base64" else data)
+    raise BadRequest(f"{where} holds a block of type {block.type!r} that cannot be told to the model", where)
 
 
-def _tools(rows: Any) -> tuple[ToolSpec, ...]:
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise BadRequest("tools must be a list of objects", "tools")
-    offered = [(index, row) for index, row in enumerate(rows) if row.get("type") in _OFFERED]
-    return tuple([read_tool(row, "input_schema", f"tools[{index}]") for index, row in offered])
+def _tools(rows: list[Any]) -> ReadTools:
+    offered: list[ToolSpec] = []
+    kept: dict[str, Any] = {}
+    for index, row in enumerate(rows):
+        where = f"tools[{index}]"
+        if not isinstance(row, dict):
+            raise BadRequest(f"{where} must be an object", where)
+        if row.get("type") not in _OFFERED:
+            kept.setdefault("tools", []).append(row)
+            continue
+        tool = _TOOL.read(row, where)
+        offered.append(tool_of(tool.name, tool.description, tool.input_schema))
+        if unknown := unknown_fields(tool):
+            kept[where] = unknown
+    return ReadTools(offered=tuple(offered), kept=kept)
 
 
 MESSAGES = Dialect(

@@ -22,6 +22,8 @@ _KINDS: Mapping[int, str] = {
     404: "not_found_error",
     405: "invalid_request_error",
     413: "request_too_large",
+    415: "invalid_request_error",
+    429: "rate_limit_error",
     503: "overloaded_error",
     504: "timeout_error",
 }
@@ -119,12 +121,13 @@ def _content(reply: Reply) -> list[dict[str, Any]]:
 
 def _stop(reply: Reply) -> dict[str, Any]:
     reason = "tool_use" if reply.turn.tool_calls else "end_turn"
-    if reply.turn.finish is Finish.LENGTH:
+    if reply.stopped_by is not None:
+        reason = "stop_sequence"
+    elif reply.turn.finish is Finish.LENGTH:
         reason = "max_tokens"
-    return {"stop_reason": reason, "stop_sequence": None}
+    return {"stop_reason": reason, "stop_sequence": reply.stopped_by}
 
 
 def _usage(reply: Reply) -> dict[str, int]:
-    sampled = 0 if reply.node is None else len(reply.node.sampled)
     cached = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
-    return {"input_tokens": reply.prompt_tokens, "output_tokens": sampled, **cached}
+    return {"input_tokens": reply.prompt_tokens, "output_tokens": reply.sampled_tokens, **cached}

@@ -1,49 +1,56 @@
-"""OpenAI's chat completions, as far as they can be recorded: reading a request, writing a reply.
+"""OpenAI's chat completions: reading a request, writing replies.
 
-The rule for fields: what would change the meaning of the reply and cannot be honoured is refused and named
-(`_REFUSED`). Sampling is pinned by the session, so a caller's own wishes have no effect and are kept in the record;
-so is every field that the gateway does not know. `tool_choice` is accepted and recorded, not enforced.
+The rule for fields (`chat_wire.py` names them): what would change the meaning of the reply and cannot be honoured is
+refused and named. Sampling is pinned by the session, so a caller's own wishes have no effect and are kept in the
+record; so is every field that the gateway does not know. Honoured are `n`, `stop`, `logprobs`, what forbids tool calls
+(`tool_choice` none, `parallel_tool_calls` false: the calls are withheld), and a form of output as far as the record
+policy allows. What demands a tool call (`required`, a name) is kept in the record: only the model can make one.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
-from agar.rollout.gateway.call import BadRequest, ModelCall, Reply
+from agar.rollout.gateway.call import BadRequest, ModelCall, OutputForm
+from agar.rollout.gateway.chat_replies import write_error, write_error_event, write_events, write_reply
+from agar.rollout.gateway.chat_wire import (
+    AssistantMessage,
+    ChatContent,
+    ChatImage,
+    ChatRefusal,
+    ChatRequest,
+    ChatRow,
+    ChatTool,
+    NamedChoice,
+    SchemaFormat,
+    TextFormat,
+    ToldMessage,
+    ToolMessage,
+)
 from agar.rollout.gateway.dialect import Dialect
-from agar.rollout.gateway.failures import Failure
 from agar.rollout.gateway.translation import (
     MessageCache,
+    ReadRow,
+    ReadTools,
     Spelt,
     ToolCache,
     fingerprint,
+    form_of,
     joined,
     read_call,
     read_object,
-    read_stream,
-    read_tool,
-    refuse,
+    tool_of,
+    wishes_of,
 )
-from agar.types import Finish, ImagePart, Message, MessageRole, Part, TextPart, ToolCall, ToolSpec
+from agar.rollout.gateway.wire import Reader, unknown_fields
+from agar.types import ImagePart, Message, Part, TextPart, ToolSpec
 
-_READ = frozenset({"messages", "tools", "model", "stream"})
-_REFUSED: Mapping[str, tuple[object, ...]] = {
-    "n": (1, None),
-    "logprobs": (False, None),
-    "functions": (None,),
-    "function_call": (None,),
-    "audio": (None,),
-    "modalities": (None, ["text"]),
-    "response_format": (None, {"type": "text"}),
-}
-_ROLES: Mapping[object, MessageRole] = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "tool",
-}
+_READ = frozenset(
+    {"messages", "tools", "model", "stream", "stream_options", "n", "stop", "logprobs", "top_logprobs"}
+    | {"response_format"}
+)
+_ENVELOPE: Reader[ChatRequest] = Reader(ChatRequest)
+_ROW: Reader[ToldMessage | AssistantMessage | ToolMessage] = Reader(ChatRow)
+_TOOL: Reader[ChatTool] = Reader(ChatTool)
 
 
 def read_request(body: bytes, tools: ToolCache, messages: MessageCache) -> ModelCall:
@@ -58,204 +65,101 @@ def read_request(body: bytes, tools: ToolCache, messages: MessageCache) -> Model
         BadRequest: it is not JSON, not a chat completion, or asks for something that cannot be served.
     """
     request = read_object(body)
-    refuse(request, _REFUSED)
-    read, respelled = messages.read(request.get("messages"), _message)
-    model = request.get("model")
-    stream = read_stream(request)
-    requested = {name: value for name, value in request.items() if name not in _READ and value is not None}
+    asked = _ENVELOPE.read(request)
+    history = messages.read(asked.messages, _message)
+    offered = tools.read(asked.tools, _tools)
+    stream, options = bool(asked.stream), asked.stream_options
     return ModelCall(
-        messages=tuple(read),
-        tools=tools.read(request.get("tools"), _tools),
-        respelled=respelled,
-        requested=requested,
-        model=model if isinstance(model, str) else None,
+        messages=history.messages,
+        tools=offered.offered,
+        respelled=history.respelled,
+        requested=wishes_of(request, _READ, offered.kept, history.unknown, _stream_options(asked)),
+        model=asked.model,
         fingerprint=fingerprint(body, request, dialect=b"chat", stream=stream),
         stream=stream,
-        stream_usage=stream and _wants_usage(requested),
+        stream_usage=stream and options is not None and bool(options.include_usage),
+        n=asked.n or 1,
+        stop=(asked.stop,) if isinstance(asked.stop, str) else tuple(asked.stop or ()),
+        max_calls=_max_calls(asked, offered.offered),
+        form=_form(asked, request),
+        logprobs=bool(asked.logprobs),
     )
 
 
-def _wants_usage(requested: dict[str, Any]) -> bool:
-    """Take the one stream option that is served out of what has no effect."""
-    options = requested.pop("stream_options", None)
-    if options is None:
-        return False
-    wanted = options.get("include_usage") if isinstance(options, dict) else "?"
-    if wanted is not None and not isinstance(wanted, bool):
-        raise BadRequest("stream_options must be an object; include_usage true or false", "stream_options")
-    if rest := {name: value for name, value in options.items() if name != "include_usage"}:
-        requested["stream_options"] = rest
-    return bool(wanted)
+def _stream_options(asked: ChatRequest) -> dict[str, Any]:
+    """Options of a stream that have no effect."""
+    rest = unknown_fields(asked.stream_options) if asked.stream_options is not None else {}
+    return {"stream_options": rest} if rest else {}
 
 
-def write_reply(reply: Reply, model: str, messages: MessageCache) -> bytes:
-    """The reply as a chat completion.
-
-    Args:
-        reply: what to write.
-        model: the model's name as the caller knows it.
-        messages: of the same session; knows the reply's tool arguments when they come back.
-    """
-    turn = reply.turn
-    message: dict[str, Any] = {"role": "assistant", "content": turn.text or (None if turn.tool_calls else "")}
-    if turn.reasoning is not None:
-        message["reasoning_content"] = turn.reasoning
-    if turn.tool_calls:
-        message["tool_calls"] = [
-            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": messages.spell(c.arguments)}}
-            for c in turn.tool_calls
-        ]
-    if turn.parse_error is not None:
-        message["parse_error"] = turn.parse_error
-    return orjson.dumps(
-        {
-            "id": f"chatcmpl-{reply.id}",
-            "object": "chat.completion",
-            "created": reply.created,
-            "model": model,
-            "choices": [{"index": 0, "message": message, "finish_reason": _finish(reply), "logprobs": None}],
-            "usage": _usage(reply),
-        }
-    )
+def _max_calls(asked: ChatRequest, offered: tuple[ToolSpec, ...]) -> int | None:
+    choice = asked.tool_choice
+    if choice == "none":
+        return 0
+    if choice == "required" and not offered:
+        raise BadRequest("tool_choice requires a tool, and tools holds none", "tool_choice")
+    if isinstance(choice, NamedChoice) and choice.function.name not in {tool.name for tool in offered}:
+        raise BadRequest(f"tool_choice names {choice.function.name!r}, which tools does not hold", "tool_choice")
+    return 1 if asked.parallel_tool_calls is False else None
 
 
-def write_events(reply: Reply, model: str, messages: MessageCache, *, usage: bool = False) -> bytes:
-    """The reply as the chunks of a stream, from the role to `[DONE]`.
-
-    Args:
-        reply: what to write.
-        model: the model's name as the caller knows it.
-        messages: of the same session; knows the reply's tool arguments when they come back.
-        usage: end with a chunk that holds the usage.
-    """
-    turn = reply.turn
-    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": None if turn.tool_calls else ""}]
-    if turn.reasoning is not None:
-        deltas.append({"reasoning_content": turn.reasoning})
-    if turn.text:
-        deltas.append({"content": turn.text})
-    for index, call in enumerate(turn.tool_calls):
-        first = {"name": call.name, "arguments": ""}
-        deltas.append({"tool_calls": [{"index": index, "id": call.id, "type": "function", "function": first}]})
-        then = {"arguments": messages.spell(call.arguments)}
-        deltas.append({"tool_calls": [{"index": index, "function": then}]})
-    if turn.parse_error is not None:
-        deltas.append({"parse_error": turn.parse_error})
-    choices: list[list[dict[str, Any]]] = [[_choice(delta, None)] for delta in deltas]
-    choices.append([_choice({}, _finish(reply))])
-    head: dict[str, Any] = {
-        "id": f"chatcmpl-{reply.id}",
-        "object": "chat.completion.chunk",
-        "created": reply.created,
-        "model": model,
-    }
-    chunks = [{**head, "choices": choice, **({"usage": None} if usage else {})} for choice in choices]
-    if usage:
-        chunks.append({**head, "choices": [], "usage": _usage(reply)})
-    return b"".join([*(b"data: %b\n\n" % orjson.dumps(chunk) for chunk in chunks), b"data: [DONE]\n\n"])
+def _form(asked: ChatRequest, request: Mapping[str, Any]) -> OutputForm | None:
+    wanted = asked.response_format
+    if wanted is None or isinstance(wanted, TextFormat):
+        return None
+    schema = wanted.json_schema.schema_ if isinstance(wanted, SchemaFormat) else {"type": "object"}
+    return form_of("response_format", request["response_format"], schema)
 
 
-def write_error(failure: Failure) -> dict[str, Any]:
-    """A failure in OpenAI's shape."""
-    kind = "server_error" if failure.status >= 500 else "invalid_request_error"
-    return {"error": {"message": failure.message, "type": kind, "param": failure.param, "code": failure.code}}
+def _message(row: Any, name: str, index: int, spelt: Spelt) -> ReadRow:
+    where = f"{name}[{index}]"
+    read = _ROW.read(row, where)
+    unknown = unknown_fields(read)
+    content = _told(read.content)
+    if isinstance(read, ToolMessage):
+        message = Message(role="tool", content=content, tool_call_id=read.tool_call_id)
+    elif isinstance(read, AssistantMessage):
+        return _assistant(read, content, f"{where}.tool_calls", spelt, unknown)
+    else:
+        message = Message(role="user" if read.role == "user" else "system", content=content)
+    return ReadRow(messages=(message,), unknown=unknown)
 
 
-def write_error_event(failure: Failure) -> bytes:
-    """A failure as the last event of a stream: OpenAI's clients raise on it."""
-    return b"data: %b\n\n" % orjson.dumps(write_error(failure))
+def _assistant(
+    read: AssistantMessage, content: str | tuple[Part, ...], where: str, spelt: Spelt, unknown: Mapping[str, Any]
+) -> ReadRow:
+    calls, respelled = [], False
+    for call in read.tool_calls or ():
+        one, otherwise = read_call(call.id, call.function.name, call.function.arguments, where, spelt)
+        calls.append(one)
+        respelled = respelled or otherwise
+    reasoning = read.reasoning if read.reasoning_content is None else read.reasoning_content
+    message = Message(role="assistant", content=content, tool_calls=tuple(calls), reasoning=reasoning)
+    return ReadRow(messages=(message,), respelled=respelled, unknown=unknown)
 
 
-def _choice(delta: dict[str, Any], finish: str | None) -> dict[str, Any]:
-    return {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
-
-
-def _usage(reply: Reply) -> dict[str, int]:
-    sampled = 0 if reply.node is None else len(reply.node.sampled)
-    return {
-        "prompt_tokens": reply.prompt_tokens,
-        "completion_tokens": sampled,
-        "total_tokens": reply.prompt_tokens + sampled,
-    }
-
-
-def _finish(reply: Reply) -> str:
-    if reply.turn.finish is Finish.LENGTH:
-        return "length"
-    return "tool_calls" if reply.turn.tool_calls else "stop"
-
-
-def _message(row: Any, where: str, spelt: Spelt) -> tuple[tuple[Message, ...], bool]:
-    if not isinstance(row, dict):
-        raise BadRequest(f"{where} must be an object", where)
-    sent_role = row.get("role")
-    role = _ROLES.get(sent_role) if isinstance(sent_role, str) else None
-    if role is None:
-        raise BadRequest(f"{where}.role must be one of {sorted(map(str, _ROLES))}, got {sent_role!r}", f"{where}.role")
-    content = row.get("content")
-    if not isinstance(content, str):
-        content = _parts(content, where)
-    if role == "assistant":
-        reasoning = row.get("reasoning_content", row.get("reasoning"))
-        if reasoning is not None and not isinstance(reasoning, str):
-            raise BadRequest(f"{where}.reasoning_content must be a string", where)
-        rows = row.get("tool_calls")
-        calls, respelled = _calls(rows, f"{where}.tool_calls", spelt) if rows else ((), False)
-        return (Message(role=role, content=content, tool_calls=calls, reasoning=reasoning),), respelled
-    if role == "tool":
-        call_id = row.get("tool_call_id")
-        if not isinstance(call_id, str):
-            raise BadRequest(f"{where}.tool_call_id must name the call that it answers", f"{where}.tool_call_id")
-        return (Message(role=role, content=content, tool_call_id=call_id),), False
-    return (Message(role=role, content=content),), False
-
-
-def _parts(content: Any, where: str) -> str | tuple[Part, ...]:
-    """Content that is not a string: nothing, or a list of parts. Text alone becomes a string."""
-    if content is None:
-        return ""
+def _told(content: ChatContent) -> str | tuple[Part, ...]:
+    """Nothing, text, or parts; text alone becomes a string."""
     if not isinstance(content, list):
-        raise BadRequest(f"{where}.content must be a string or a list of parts", f"{where}.content")
+        return content or ""
     parts: list[Part] = []
     for part in content:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind == "text" and isinstance(part.get("text"), str):
-            parts.append(TextPart(text=part["text"]))
-        elif kind == "refusal" and isinstance(part.get("refusal"), str):
-            parts.append(TextPart(text=part["refusal"]))
-        elif kind == "image_url" and isinstance(part.get("image_url"), dict):
-            parts.append(ImagePart(url=str(part["image_url"].get("url", ""))))
+        if isinstance(part, ChatImage):
+            parts.append(ImagePart(url=part.image_url.url))
         else:
-            raise BadRequest(f"{where}.content holds a part of type {kind!r}: send text", f"{where}.content")
+            parts.append(TextPart(text=part.refusal if isinstance(part, ChatRefusal) else part.text))
     return joined(parts)
 
 
-def _calls(rows: Any, where: str, spelt: Spelt) -> tuple[tuple[ToolCall, ...], bool]:
-    if not isinstance(rows, list):
-        raise BadRequest(f"{where} must be a list", where)
-    calls = []
-    respelled = False
-    for row in rows:
-        function = row.get("function") if isinstance(row, dict) else None
-        if not isinstance(function, dict):
-            raise BadRequest(f"{where} must hold function calls with a name", where)
-        call, spelt_otherwise = read_call(row.get("id"), function.get("name"), function.get("arguments"), where, spelt)
-        calls.append(call)
-        respelled = respelled or spelt_otherwise
-    return tuple(calls), respelled
-
-
-def _tools(rows: Any) -> tuple[ToolSpec, ...]:
-    if not isinstance(rows, list):
-        raise BadRequest("tools must be a list", "tools")
-    specs = []
+def _tools(rows: list[Any]) -> ReadTools:
+    offered, kept = [], {}
     for index, row in enumerate(rows):
         where = f"tools[{index}]"
-        function = row.get("function") if isinstance(row, dict) and row.get("type") == "function" else None
-        if not isinstance(function, dict):
-            raise BadRequest(f"{where} must be a function tool with a name", where, "unsupported_value")
-        specs.append(read_tool(function, "parameters", where))
-    return tuple(specs)
+        tool = _TOOL.read(row, where)
+        offered.append(tool_of(tool.function.name, tool.function.description, tool.function.parameters))
+        if unknown := unknown_fields(tool):
+            kept[where] = unknown
+    return ReadTools(offered=tuple(offered), kept=kept)
 
 
 CHAT_COMPLETIONS = Dialect(

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from agar.rollout.gateway.call import Reply
-from agar.rollout.gateway.chat_completions import write_error
+from agar.rollout.gateway.chat_replies import write_error
 from agar.rollout.gateway.failures import Failure
 from agar.rollout.gateway.translation import MessageCache
 from agar.types import Finish
@@ -61,7 +61,7 @@ def _event(event: dict[str, Any]) -> bytes:
 
 def _response(reply: Reply, model: str, output: list[dict[str, Any]]) -> dict[str, Any]:
     cut = reply.turn.finish is Finish.LENGTH
-    sampled = 0 if reply.node is None else len(reply.node.sampled)
+    sampled = reply.sampled_tokens
     response: dict[str, Any] = {
         "id": f"resp_{reply.id}",
         "object": "response",

@@ -1,48 +1,60 @@
-"""OpenAI's Responses without server-side state: reading a request.
+"""OpenAI's Responses: reading a request.
 
-The rules are those of chat completions. Items that a reply consists of (reasoning, message, function calls, in this
-order) are one assistant message again. Tools that are no functions (namespaces, web search, free-form) are not offered
-to the model and kept in the record. Refused and named are what refers to state (`previous_response_id`,
-`conversation`, `item_reference`), output formats other than text, and items that cannot be told to the model.
+The rules are those of chat completions; `responses_wire.py` names the fields. Items that a reply consists of
+(reasoning, message, function calls, in this order) are one assistant message again. Tools that are no functions
+(namespaces, web search, free-form) are not offered to the model and kept in the record. A response that is stored, as
+all are unless a request says otherwise, is held for the life of its session: `previous_response_id` goes on from it and
+`item_reference` names its items. Refused and named are `conversation`, `prompt`, `background`, and items that cannot be
+told to the model.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agar.rollout.gateway.call import BadRequest, ModelCall
-from agar.rollout.gateway.chat_completions import write_error
+from agar.rollout.gateway.call import BadRequest, ModelCall, OutputForm
+from agar.rollout.gateway.chat_replies import write_error
 from agar.rollout.gateway.dialect import Dialect
 from agar.rollout.gateway.response_events import PING, write_error_event, write_events, write_reply
+from agar.rollout.gateway.responses_references import conversation_of, item_of
+from agar.rollout.gateway.responses_wire import (
+    FunctionCallItem,
+    FunctionResultItem,
+    JsonForm,
+    MessageItem,
+    ReasoningItem,
+    ResponsesRequest,
+    ResponsesTool,
+    SaidContent,
+    SaidImage,
+    SaidRefusal,
+    SchemaForm,
+    ToolWish,
+)
 from agar.rollout.gateway.translation import (
     MessageCache,
+    ReadRow,
+    ReadTools,
     Spelt,
     ToolCache,
     fingerprint,
+    form_of,
     joined,
     read_call,
     read_object,
-    read_stream,
-    read_tool,
-    refuse,
+    tool_of,
+    wishes_of,
 )
-from agar.types import ImagePart, Message, MessageRole, Part, TextPart, ToolSpec
+from agar.rollout.gateway.wire import Reader, Wire, unknown_fields
+from agar.types import ImagePart, Message, Part, TextPart, ToolSpec
 
-_READ = frozenset({"input", "instructions", "tools", "model", "stream"})
-_REFUSED: Mapping[str, tuple[object, ...]] = {
-    "previous_response_id": (None,),
-    "conversation": (None,),
-    "prompt": (None,),
-    "background": (None, False),
-    "top_logprobs": (None, 0),
-}
-_ROLES: Mapping[object, MessageRole] = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "assistant",
-}
+_READ = frozenset({"input", "instructions", "previous_response_id", "tools", "model", "stream", "text"})
 _ORDER = ("reasoning", "message", "function_call")
-_TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
+_ENVELOPE: Reader[ResponsesRequest] = Reader(ResponsesRequest)
+_TOOL: Reader[ResponsesTool] = Reader(ResponsesTool)
+_MESSAGE: Reader[MessageItem] = Reader(MessageItem)
+_RESULT: Reader[FunctionResultItem] = Reader(FunctionResultItem)
+_CALL: Reader[FunctionCallItem] = Reader(FunctionCallItem)
+_REASONING: Reader[ReasoningItem] = Reader(ReasoningItem)
 
 
 def read_request(body: bytes, tools: ToolCache, messages: MessageCache) -> ModelCall:
@@ -51,131 +63,156 @@ def read_request(body: bytes, tools: ToolCache, messages: MessageCache) -> Model
     Args:
         body: as it came.
         tools: tool lists seen before.
-        messages: messages of the same session seen before.
+        messages: messages of the same session seen before, and its responses.
 
     Raises:
         BadRequest: it is not JSON, no such request, or asks for something that cannot be served.
     """
     request = read_object(body)
-    refuse(request, _REFUSED)
-    _refuse_formats(request.get("text"))
-    rows = request.get("input")
-    if isinstance(rows, str):
-        rows = [{"role": "user", "content": rows}]
-    instructions = request.get("instructions")
-    if instructions is not None and not isinstance(instructions, str):
-        raise BadRequest("instructions must be a string", "instructions")
-    before = [{"role": "developer", "content": instructions}] if instructions else []
-    grouped = [*before, *_grouped(rows)] if isinstance(rows, list) and rows else None
-    read, respelled = messages.read(grouped, _messages, name="input")
-    stream = read_stream(request)
-    model = request.get("model")
+    asked = _ENVELOPE.read(request)
+    told = (Message(role="system", content=asked.instructions),) if asked.instructions else ()
+    before = conversation_of(asked.previous_response_id, messages) if asked.previous_response_id else ()
+    items = [{"role": "user", "content": asked.input}] if isinstance(asked.input, str) else asked.input
+    rows, places = _grouped(items, messages)
+    history = messages.read(rows, _row, name="input", places=places, before=(*told, *before))
+    offered = tools.read(asked.tools, _tools)
+    stream = bool(asked.stream)
     return ModelCall(
-        messages=tuple(read),
-        tools=tools.read(request.get("tools"), _tools),
-        respelled=respelled,
-        requested=_wishes(request),
-        model=model if isinstance(model, str) else None,
+        messages=history.messages,
+        tools=offered.offered,
+        respelled=history.respelled,
+        requested=wishes_of(request, _READ, offered.kept, history.unknown, _text(request)),
+        model=asked.model,
         fingerprint=fingerprint(body, request, dialect=b"responses", stream=stream),
         stream=stream,
+        max_calls=_max_calls(asked, offered.offered),
+        form=_form(asked),
+        remember=None if asked.store is False else len(told),
     )
 
 
-def _refuse_formats(text: Any) -> None:
-    wanted = text.get("format") if isinstance(text, dict) else None
-    if wanted is not None and (not isinstance(wanted, dict) or wanted.get("type") != "text"):
-        raise BadRequest("text.format is not served here: leave it out", "text", "unsupported_value")
+def _text(request: Mapping[str, Any]) -> dict[str, Any]:
+    """What `text` holds beside its format."""
+    text = request.get("text") or {}
+    rest = {name: value for name, value in text.items() if name != "format" and value is not None}
+    return {"text": rest} if rest else {}
 
 
-def _wishes(request: Mapping[str, Any]) -> dict[str, Any]:
-    wishes = {name: value for name, value in request.items() if name not in _READ and value is not None}
-    if left_out := [row for row in request.get("tools") or () if row.get("type") != "function"]:
-        wishes["tools"] = left_out
-    return wishes
+def _form(asked: ResponsesRequest) -> OutputForm | None:
+    wanted = asked.text.format if asked.text is not None else None
+    if isinstance(wanted, SchemaForm):
+        return form_of("text.format", wanted.model_dump(by_alias=True), wanted.schema_)
+    if isinstance(wanted, JsonForm):
+        return form_of("text.format", wanted.model_dump(), {"type": "object"})
+    return None
+
+
+def _max_calls(asked: ResponsesRequest, offered: tuple[ToolSpec, ...]) -> int | None:
+    choice = asked.tool_choice
+    if choice == "none":
+        return 0
+    if isinstance(choice, ToolWish) and choice.type == "function":
+        if choice.name not in {tool.name for tool in offered}:
+            raise BadRequest(f"tool_choice names {choice.name!r}, which tools does not hold", "tool_choice")
+    elif choice == "required" and not asked.tools:
+        raise BadRequest("tool_choice requires a tool, and tools holds none", "tool_choice")
+    return 1 if asked.parallel_tool_calls is False else None
 
 
 def _kind(item: Any) -> Any:
-    return item.get("type", "message") if isinstance(item, dict) else None
+    return item.get("type") or "message" if isinstance(item, dict) else None
 
 
-def _grouped(items: list[Any]) -> list[Any]:
-    """Items in order; those that may be one reply stand in a list of their own."""
+def _grouped(items: Sequence[Any], messages: MessageCache) -> tuple[list[Any], list[int]]:
+    """Items in order, and the place of each; those that may be one reply stand in a list of their own."""
     found: list[Any] = []
+    places: list[int] = []
     last = -1  # place in the order of a reply; -1 outside one
-    for item in items:
+    for index, item in enumerate(items):
         kind = _kind(item)
+        if kind == "item_reference":
+            item = item_of(item, f"input[{index}]", messages)
+            kind = _kind(item)
         said = kind in _ORDER and (kind != "message" or item.get("role") == "assistant")
         place = _ORDER.index(kind) if said else -1
         if said and last >= 0 and (place > last or place == last != 1):
             found[-1].append(item)
         else:
             found.append([item] if said else item)
+            places.append(index)
         last = place
-    return found
+    return found, places
 
 
-def _messages(row: Any, where: str, spelt: Spelt) -> tuple[tuple[Message, ...], bool]:
+def _row(row: Any, name: str, index: int, spelt: Spelt) -> ReadRow:
     if isinstance(row, list):
-        return _reply(row, where, spelt)
-    kind = _kind(row)
+        return _reply(row, name, index, spelt)
+    where, kind = f"{name}[{index}]", _kind(row)
     if kind == "message":
-        role = _ROLES.get(row.get("role")) if isinstance(row.get("role"), str) else None
-        if role is None:
-            raise BadRequest(f"{where}.role must be one of {sorted(map(str, _ROLES))}", f"{where}.role")
-        return (Message(role=role, content=_told(row.get("content"), where)),), False
+        said = _MESSAGE.read(row, where)
+        message = Message(role="user" if said.role == "user" else "system", content=_told(said.content))
+        return ReadRow(messages=(message,), unknown=unknown_fields(said))
     if kind == "function_call_output":
-        if not isinstance(row.get("call_id"), str):
-            raise BadRequest(f"{where}.call_id must name the call that it answers", f"{where}.call_id")
-        return (Message(role="tool", content=_told(row.get("output"), where), tool_call_id=row["call_id"]),), False
+        result = _RESULT.read(row, where)
+        message = Message(role="tool", content=_told(result.output), tool_call_id=result.call_id)
+        return ReadRow(messages=(message,), unknown=unknown_fields(result))
     raise BadRequest(f"{where} is an item of type {kind!r} that cannot be told to the model", where)
 
 
-def _reply(items: list[dict[str, Any]], where: str, spelt: Spelt) -> tuple[tuple[Message, ...], bool]:
+def _reply(items: list[Any], name: str, index: int, spelt: Spelt) -> ReadRow:
     thoughts: list[str] = []
     content: str | tuple[Part, ...] = ""
     calls = []
     respelled = False
-    for item in items:
-        if item.get("type") == "reasoning":
-            told = _told(item.get("content") or item.get("summary"), where)
+    unknown: dict[str, Any] = {}
+    for offset, item in enumerate(items):
+        where = f"{name}[{index + offset}]"
+        read: Wire
+        if _kind(item) == "reasoning":
+            read = _REASONING.read(item, where)
+            told = _told(read.content or read.summary)
             thoughts.append(told if isinstance(told, str) else "")
-        elif item.get("type") == "function_call":
-            call, spelt_otherwise = read_call(
-                item.get("call_id"), item.get("name"), item.get("arguments"), where, spelt
-            )
+        elif _kind(item) == "function_call":
+            read = _CALL.read(item, where)
+            call, otherwise = read_call(read.call_id, read.name, read.arguments, where, spelt)
             calls.append(call)
-            respelled = respelled or spelt_otherwise
+            respelled = respelled or otherwise
         else:
-            content = _told(item.get("content"), where)
+            read = _MESSAGE.read(item, where)
+            content = _told(read.content)
+        unknown |= unknown_fields(read, f"+{offset}." if offset else "")
     reasoning = "\n".join(thought for thought in thoughts if thought) or None
     message = Message(role="assistant", content=content, tool_calls=tuple(calls), reasoning=reasoning)
-    return (message,), respelled
+    return ReadRow(messages=(message,), respelled=respelled, unknown=unknown)
 
 
-def _told(content: Any, where: str) -> str | tuple[Part, ...]:
-    if content is None or isinstance(content, str):
-        return content or ""
+def _told(content: SaidContent) -> str | tuple[Part, ...]:
     if not isinstance(content, list):
-        raise BadRequest(f"{where} must hold a string or a list of parts", where)
+        return content or ""
     parts: list[Part] = []
     for part in content:
-        kind = _kind(part)
-        if kind in _TEXTS and isinstance(part.get("text"), str):
-            parts.append(TextPart(text=part["text"]))
-        elif kind == "refusal" and isinstance(part.get("refusal"), str):
-            parts.append(TextPart(text=part["refusal"]))
-        elif kind == "input_image" and isinstance(part.get("image_url"), str):
-            parts.append(ImagePart(url=part["image_url"]))
+        if isinstance(part, SaidImage):
+            parts.append(ImagePart(url=part.image_url))
         else:
-            raise BadRequest(f"{where} holds a part of type {kind!r} that cannot be told to the model", where)
+            parts.append(TextPart(text=part.refusal if isinstance(part, SaidRefusal) else part.text))
     return joined(parts, "\n")
 
 
-def _tools(rows: Any) -> tuple[ToolSpec, ...]:
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise BadRequest("tools must be a list of objects", "tools")
-    offered = [(index, row) for index, row in enumerate(rows) if row.get("type") == "function"]
-    return tuple([read_tool(row, "parameters", f"tools[{index}]") for index, row in offered])
+def _tools(rows: list[Any]) -> ReadTools:
+    offered: list[ToolSpec] = []
+    kept: dict[str, Any] = {}
+    for index, row in enumerate(rows):
+        where = f"tools[{index}]"
+        if not isinstance(row, dict):
+            raise BadRequest(f"{where} must be an object", where)
+        if row.get("type") != "function":
+            kept.setdefault("tools", []).append(row)
+            continue
+        tool = _TOOL.read(row, where)
+        offered.append(tool_of(tool.name, tool.description, tool.parameters))
+        if unknown := unknown_fields(tool):
+            kept[where] = unknown
+    return ReadTools(offered=tuple(offered), kept=kept)
 
 
 RESPONSES = Dialect(
@@ -186,4 +223,4 @@ RESPONSES = Dialect(
     error_event=write_error_event,
     ping=PING,
 )
-"""OpenAI's Responses, without state."""
+"""OpenAI's Responses."""

@@ -3,38 +3,73 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from agar.ledger.canonical import nested_within, spell
-from agar.rollout.gateway.call import BadRequest
+from agar.rollout.gateway.call import BadRequest, OutputForm
 from agar.types import Message, Part, TextPart, ToolCall, ToolSpec
 
 Spelt = Mapping[str, Mapping[str, Any]]
 """Tool arguments that went out, by their text."""
-MessageReader = Callable[[Any, str, Spelt], tuple[tuple[Message, ...], bool]]
-"""One row of a request (the row, where it stands, the arguments that went out) to its messages, and whether tool
-arguments in it are spelt otherwise than `canonical.spell` does. It raises `BadRequest` for what is no message."""
-ToolsReader = Callable[[Any], tuple[ToolSpec, ...]]
-"""The tools of a request to their specifications; raises `BadRequest`."""
 _MAX_CACHED_TOOLS = 256
+_MAX_CACHED_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRow:
+    """One row of a request.
+
+    Attributes:
+        messages: what it says.
+        respelled: whether tool arguments in it are spelt otherwise than `canonical.spell` does.
+        unknown: fields that mean nothing here, by their place in the row.
+    """
+
+    messages: tuple[Message, ...]
+    respelled: bool = False
+    unknown: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadTools:
+    """The tools of a request: those that are offered to the model, and what is only kept in the record."""
+
+    offered: tuple[ToolSpec, ...] = ()
+    kept: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """The rows of a request; the attributes are those of `ReadRow`, `respelled` by index and `unknown` by place."""
+
+    messages: tuple[Message, ...]
+    respelled: frozenset[int]
+    unknown: Mapping[str, Any]
+
+
+RowReader = Callable[[Any, str, int, Spelt], ReadRow]
+"""Reads a row (what stands there, the field and the place in it, the arguments that went out); raises `BadRequest`."""
+ToolsReader = Callable[[list[Any]], ReadTools]
+"""Reads the tools of a request; raises `BadRequest`."""
 
 
 class ToolCache:
     """Tool lists by their JSON: agents send the same one with every call."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[ToolsReader, bytes], tuple[ToolSpec, ...]] = {}
+        self._known: dict[tuple[ToolsReader, bytes], ReadTools] = {}
 
-    def read(self, tools: Any, reader: ToolsReader) -> tuple[ToolSpec, ...]:
-        """The tools of a request; equal JSON gives the same tuple.
+    def read(self, tools: list[Any] | None, reader: ToolsReader) -> ReadTools:
+        """The tools of a request; equal JSON gives the same object.
 
         Raises:
             BadRequest: they are nested too deeply, or `reader` refuses them.
         """
         if not tools:
-            return ()
+            return _NO_TOOLS
         try:
             key = (reader, orjson.dumps(tools))
         except TypeError:
@@ -49,6 +84,9 @@ class ToolCache:
         return known
 
 
+_NO_TOOLS = ReadTools()
+
+
 class MessageCache:
     """The messages of one session by their JSON: a caller sends its whole history with every call.
 
@@ -57,38 +95,54 @@ class MessageCache:
     """
 
     def __init__(self) -> None:
-        self._known: dict[MessageReader, dict[bytes, tuple[tuple[Message, ...], bool]]] = {}
+        self._known: dict[RowReader, dict[bytes, ReadRow]] = {}
         self._spelt: dict[str, Mapping[str, Any]] = {}
         self._remembered: dict[str, tuple[tuple[Message, ...], tuple[ToolSpec, ...]]] = {}
 
-    def read(self, rows: Any, reader: MessageReader, *, name: str = "messages") -> tuple[list[Message], frozenset[int]]:
-        """The messages in `rows`, and the indexes of those whose tool arguments are spelt otherwise than we do.
+    def read(
+        self,
+        rows: Sequence[Any],
+        reader: RowReader,
+        *,
+        name: str = "messages",
+        places: Sequence[int] | None = None,
+        before: Sequence[Message] = (),
+    ) -> History:
+        """The messages in `rows`.
 
         Args:
             rows: what the field `name` holds.
             reader: reads one row.
             name: the field.
+            places: where in it the rows stand; in order if None.
+            before: messages that come before those.
 
         Raises:
-            BadRequest: it is no list of messages.
+            BadRequest: there is no row, or one is no message.
         """
-        if not isinstance(rows, list) or not rows:
-            raise BadRequest(f"{name} must be a list with at least one message", name)
+        if not rows:
+            raise BadRequest(f"{name} must hold at least one message", name)
         known = self._known.setdefault(reader, {})
-        messages: list[Message] = []
+        messages: list[Message] = [*before]
         respelled: list[int] = []
+        unknown: dict[str, Any] = {}
         for index, row in enumerate(rows):
             try:
                 key = orjson.dumps(row)
             except TypeError:
-                raise too_deep(f"{name}[{index}]") from None
+                raise too_deep(f"{name}[{places[index] if places else index}]") from None
             found = known.get(key)
             if found is None:
-                found = known[key] = reader(row, f"{name}[{index}]", self._spelt)
-            if found[1]:
-                respelled += range(len(messages), len(messages) + len(found[0]))
-            messages += found[0]
-        return messages, frozenset(respelled)
+                found = reader(row, name, places[index] if places else index, self._spelt)
+                if len(known) >= _MAX_CACHED_ROWS:
+                    known.clear()
+                known[key] = found
+            if found.respelled:
+                respelled += range(len(messages), len(messages) + len(found.messages))
+            if found.unknown:
+                unknown[f"{name}[{places[index] if places else index}]"] = found.unknown
+            messages += found.messages
+        return History(messages=tuple(messages), respelled=frozenset(respelled), unknown=unknown)
 
     def spell(self, arguments: Mapping[str, Any]) -> str:
         """The text of tool arguments that go out."""
@@ -126,42 +180,58 @@ def read_object(body: bytes) -> dict[str, Any]:
     return request
 
 
-def refuse(request: Mapping[str, Any], refused: Mapping[str, tuple[object, ...]]) -> None:
-    """Refuse fields that would change the meaning of the reply and cannot be honoured.
-
-    Args:
-        request: the body.
-        refused: by field, the values that are fine.
-
-    Raises:
-        BadRequest: one has another value.
-    """
-    for name, served in refused.items():
-        if name in request and request[name] not in served:
-            raise BadRequest(f"{name} = {request[name]!r} is not served here: leave it out", name, "unsupported_value")
-
-
-def read_stream(request: Mapping[str, Any]) -> bool:
-    """Whether the reply is wanted as events.
-
-    Raises:
-        BadRequest: `stream` is no boolean.
-    """
-    wanted = request.get("stream")
-    if wanted is not None and not isinstance(wanted, bool):
-        raise BadRequest(f"stream must be true or false, got {wanted!r}", "stream")
-    return bool(wanted)
-
-
 def fingerprint(body: bytes, request: Mapping[str, Any], *, dialect: bytes, stream: bool) -> bytes:
     """Equal for equal bodies of a dialect; a stream equals the call without `stream` in compact JSON.
 
     Programs that lose a stream ask for the same reply again without one.
     """
     if stream:
-        rest = {name: value for name, value in request.items() if name not in ("stream", "stream_options")}
-        body = orjson.dumps(rest)
+        body = compact({name: value for name, value in request.items() if name not in ("stream", "stream_options")})
     return hashlib.blake2b(body, digest_size=16, person=dialect).digest()
+
+
+def compact(request: Mapping[str, Any]) -> bytes:
+    """A request in compact JSON.
+
+    Raises:
+        BadRequest: it is nested too deeply.
+    """
+    try:
+        return orjson.dumps(request)
+    except TypeError:
+        raise too_deep("the body") from None
+
+
+def wishes_of(request: Mapping[str, Any], read: frozenset[str], *further: Mapping[str, Any]) -> dict[str, Any]:
+    """What a request holds beside the fields that are read: it has no effect and is kept in the record.
+
+    Args:
+        request: the body.
+        read: names of the fields that are read.
+        further: what else is kept.
+
+    Raises:
+        BadRequest: something in it is nested too deeply to be kept.
+    """
+    wishes = {name: value for name, value in request.items() if name not in read and value is not None}
+    for more in further:
+        if more:
+            wishes |= more
+    for name, value in wishes.items():
+        if isinstance(value, (dict, list)) and not nested_within(value):
+            raise too_deep(name)
+    return wishes
+
+
+def form_of(field: str, asked: Any, schema: Mapping[str, Any]) -> OutputForm:
+    """The form of output that a field asks for.
+
+    Raises:
+        BadRequest: its schema is nested too deeply.
+    """
+    if not nested_within(schema):
+        raise too_deep(field)
+    return OutputForm(field=field, asked=asked, schema=spell(schema))
 
 
 def joined(parts: Sequence[Part], separator: str = "") -> str | tuple[Part, ...]:
@@ -207,23 +277,11 @@ def read_call(id: Any, name: Any, raw: Any, where: str, spelt: Spelt) -> tuple[T
     return ToolCall(id="" if id is None else str(id), name=name, arguments=arguments), respelled
 
 
-def read_tool(row: Mapping[str, Any], schema: str, where: str) -> ToolSpec:
-    """A tool from its name, its description and the JSON schema in field `schema`.
-
-    Raises:
-        BadRequest: one of them is of another kind.
-    """
-    if not isinstance(row.get("name"), str):
-        raise BadRequest(f"{where} must have a name", where, "unsupported_value")
-    parameters = row.get(schema)
-    if parameters is not None and not isinstance(parameters, dict):
-        raise BadRequest(f"{where}.{schema} must be a JSON schema", where)
-    description = row.get("description") or ""
-    if not isinstance(description, str):
-        raise BadRequest(f"{where}.description must be a string", where)
+def tool_of(name: str, description: str | None, parameters: Mapping[str, Any] | None) -> ToolSpec:
+    """A tool as the model is told of it."""
     if parameters is None:
-        return ToolSpec(name=row["name"], description=description)
-    return ToolSpec(name=row["name"], description=description, parameters=parameters)
+        return ToolSpec(name=name, description=description or "")
+    return ToolSpec(name=name, description=description or "", parameters=parameters)
 
 
 def too_deep(where: str) -> BadRequest:

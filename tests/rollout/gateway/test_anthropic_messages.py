@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from agar.errors import DeadlineError, EngineAborted, EngineError
+from agar.ledger.config import RecordPolicy
 from agar.ledger.node import Divergence
 from agar.rollout.gateway.config import GatewayConfig
 from agar.rollout.gateway.server import Gateway
@@ -220,7 +221,7 @@ async def test_a_thread_that_is_not_known_is_refused_in_the_way_clients_recover_
 
 async def test_wishes_and_unknown_fields_are_kept_in_the_record(http, session):
     web = {"type": "web_search_20250305", "name": "web_search"}
-    wishes = {"temperature": 0.2, "thinking": {"type": "adaptive"}, "stop_sequences": ["x"], "novel": [1]}
+    wishes = {"temperature": 0.2, "thinking": {"type": "adaptive"}, "novel": [1]}
     body = BODY | wishes | {"model": "claude", "tools": [*TOOLS, web], "max_tokens": 32000}
     assert (await http.post("/messages", json=body)).json()["model"] == "claude"
     (node,) = session.seal().nodes
@@ -261,13 +262,17 @@ async def test_blocks_become_messages_in_their_order(http, session):
     [
         ({"messages": None}, "messages"),
         ({"messages": []}, "messages"),
-        ({"messages": ["hi"]}, "messages[0].role"),
+        ({"messages": ["hi"]}, "messages[0]: input should be an object, got 'hi'"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": [3]}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "tool_use_id"),
         ({"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "a", "name": "b"}]}]}, "tool_use"),
-        ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "a"}]}, ASK]}, "tool_use"),
+        ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "a"}]}, ASK]}, "content[0].name"),
+        ({"tool_choice": {"type": "tool", "name": "rm"}, "tools": TOOLS}, "tool_choice"),
+        ({"tool_choice": {"type": "any"}}, "tool_choice"),
+        ({"stop_sequences": ["a", ""]}, "stop_sequences[1]"),
+        ({"output_config": {"format": {"type": "json_schema", "schema": {}}}}, "output_config.format"),
         ({"messages": [{"role": "user", "content": [{"type": "video"}]}]}, "video"),
         ({"messages": [ASK, {"role": "assistant", "content": "I"}]}, "must not end with an assistant"),
         ({"system": 3}, "system"),
@@ -393,7 +398,7 @@ def test_every_recorded_exchange_is_played():
 async def test_what_real_programs_sent_is_accepted_and_continues_its_path(name, scripted, family, trained, restored):
     pairs = json.loads((WIRE / f"{name}.json").read_text("utf-8"))["pairs"]
     async with serving(scripted(*replies_of(pairs)), family) as gateway, httpx.AsyncClient() as http:
-        session = opened(gateway)
+        session = opened(gateway, record=RecordPolicy(output_form="ignore"))
         sent = None
         for pair in pairs:
             request = pair["request"]

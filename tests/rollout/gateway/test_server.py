@@ -113,6 +113,10 @@ async def test_a_budget_answers_with_a_well_formed_length_stop(gateway):
     assert reply.usage.completion_tokens == 0
 
 
+NAMED = {"type": "function", "function": {"name": "rm"}}
+DEEP: dict = {}
+for _ in range(200):
+    DEEP = {"a": DEEP}
 CALL = {"id": "c", "type": "function", "function": {"name": "sh", "arguments": "{}"}}
 
 
@@ -120,9 +124,20 @@ CALL = {"id": "c", "type": "function", "function": {"name": "sh", "arguments": "
     ("body", "param"),
     [
         ({"messages": [ASK], "stream": "yes"}, "stream"),
-        ({"messages": [ASK], "stream": True, "stream_options": {"include_usage": 1}}, "stream_options"),
+        ({"messages": [ASK], "stream": True, "stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
         ({"messages": [ASK], "stream": True, "stream_options": []}, "stream_options"),
-        ({"messages": [ASK], "n": 2}, "n"),
+        ({"messages": [ASK], "n": 0}, "n"),
+        ({"messages": [ASK], "n": 65}, "n"),
+        ({"messages": [ASK], "functions": []}, "functions"),
+        ({"messages": [ASK], "logprobs": True, "top_logprobs": 2}, "top_logprobs"),
+        ({"messages": [ASK], "stop": ["a", ""]}, "stop[1]"),
+        ({"messages": [ASK], "tool_choice": "required"}, "tool_choice"),
+        ({"messages": [ASK], "tools": TOOLS, "tool_choice": NAMED}, "tool_choice"),
+        ({"messages": [ASK], "tool_choice": "some"}, "tool_choice"),
+        ({"messages": [ASK], "temperature": "hot"}, "temperature"),
+        ({"messages": [ASK], "metadata": DEEP}, "metadata"),
+        ({"messages": [ASK], "metadata": DEEP, "stream": True}, "metadata"),
+        ({"messages": [ASK | {"unheard": DEEP}]}, "messages[0]"),
         ({"messages": [ASK], "response_format": {"type": "json_object"}}, "response_format"),
         ({}, "messages"),
         ({"messages": []}, "messages"),
@@ -130,9 +145,9 @@ CALL = {"id": "c", "type": "function", "function": {"name": "sh", "arguments": "
         ({"messages": [{"role": "wizard", "content": ""}]}, "messages[0].role"),
         ({"messages": [{"role": [], "content": ""}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
-        ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "messages[0].content[0].type"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
-        ({"messages": [{"role": "assistant", "tool_calls": [{"id": "c"}]}]}, "messages[0].tool_calls"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{"id": "c"}]}]}, "messages[0].tool_calls[0].function"),
         (
             {"messages": [{"role": "assistant", "tool_calls": [CALL | {"function": {"name": "s", "arguments": "{"}}]}]},
             "messages[0].tool_calls",
@@ -148,7 +163,7 @@ CALL = {"id": "c", "type": "function", "function": {"name": "sh", "arguments": "
             },
             "messages[0].tool_calls",
         ),
-        ({"messages": [ASK], "tools": [{"type": "web_search"}]}, "tools[0]"),
+        ({"messages": [ASK], "tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"messages": [ASK], "tools": {"sh": 1}}, "tools"),
     ],
 )
