@@ -1,12 +1,17 @@
 """Batches from live rollouts."""
 
+import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from agar.ledger.audit import audit
 from agar.ledger.config import AuditMode, RecordPolicy
 from agar.ledger.emission import emit
+from agar.ledger.families.base import Family
+from agar.ledger.parity import ParityCheck
+from agar.ledger.report import AuditReport, Violation
 from agar.ledger.trace import Trace
 from agar.rollout.scheduler import Scheduler
 from agar.rollout.statistics import rollout_metrics
@@ -28,6 +33,9 @@ class LiveRollouts:
         boundaries: the publish boundary of each engine pool.
         record: what is kept out of training; its `max_staleness` is the run's.
         audit: what a broken invariant does.
+        families: by policy, for the checks that render again.
+        closely: traces of each batch that are rendered, written and read again.
+        parity: scores rows again before they are trained; None leaves it.
         keep: called with the traces of each batch.
         alter: applied to the samples once they have passed the audit.
     """
@@ -39,6 +47,9 @@ class LiveRollouts:
         boundaries: Sequence[Boundary],
         record: RecordPolicy,
         audit: AuditMode,
+        families: Mapping[str, Family] | None = None,
+        closely: int = 0,
+        parity: ParityCheck | None = None,
         keep: Keep | None = None,
         alter: Alter | None = None,
     ) -> None:
@@ -46,6 +57,9 @@ class LiveRollouts:
         self._boundaries = boundaries
         self._record = record
         self._audit = audit
+        self._families = families or {}
+        self._closely = closely
+        self._parity = parity
         self._keep = keep
         self._alter = alter
         self._taken_once = False
@@ -59,6 +73,7 @@ class LiveRollouts:
 
         Raises:
             AuditError: the audit found a broken invariant and is strict.
+            TrainerError: the trainer could not score rows again.
             DeadlineError, EnvError: as `Scheduler.take`.
         """
         groups, counts = await self._scheduler.take()
@@ -69,13 +84,34 @@ class LiveRollouts:
         samples = [sample for t in traces for sample in emit(t, self._record, version=versions[t.policy])]
         metrics: dict[str, float] = {}
         if self._audit != "off":
-            report = audit(traces, samples, self._record, versions=versions)
-            metrics |= report.metrics()
+            started = time.monotonic()
+            report = await self._audited(traces, samples, versions)
+            metrics |= report.metrics() | {"ledger/audit_s": time.monotonic() - started}
             report.check(self._audit)
         if self._alter is not None:
             samples = self._alter(samples)
         metrics |= rollout_metrics(groups, samples, versions, counts)
         return Batch(samples=tuple(samples), metrics=metrics)
+
+    async def _audited(
+        self, traces: Sequence[Trace], samples: Sequence[Sample], versions: Mapping[str, int]
+    ) -> AuditReport:
+        # In a thread: episodes are being played meanwhile, and their calls must not wait.
+        report = await asyncio.to_thread(
+            audit,
+            traces,
+            samples,
+            self._record,
+            versions=versions,
+            families=self._families,
+            closely=self._closely,
+        )
+        if self._parity is None:
+            return report
+        parity = await self._parity.run(samples, versions)
+        problem = self._parity.problem(parity)
+        broken = [] if problem is None else [Violation(invariant="I3", trajectory="the batch", detail=problem)]
+        return report.but(parity, *broken)
 
     @asynccontextmanager
     async def publishing(self, versions: Mapping[str, int]) -> AsyncIterator[None]:

@@ -13,6 +13,7 @@ def test_a_run_passes_and_the_report_adds_up(small_run, capsys):
     out = capsys.readouterr().out
     assert "4 traces in 1 file" in out
     assert out.rstrip().endswith("0")
+    assert "I6   not checked: policy 'main' came without its family" in out
     assert main(["audit", str(small_run), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     traces = list(load_traces(small_run / "traces" / "rollouts.jsonl"))
@@ -30,6 +31,21 @@ def test_a_violation_is_named_and_the_exit_code_is_1(small_run, tmp_path, capsys
     assert f"I7 in {trace.trajectory}: the recorded prompt of node 0" in capsys.readouterr().out
     assert main(["audit", str(bad), "--json"]) == 1
     assert [v["invariant"] for v in json.loads(capsys.readouterr().out)["violations"]] == ["I7"]
+
+
+def test_a_model_folder_has_the_prompts_rendered_again(small_run, tmp_path, capsys):
+    model = json.loads((small_run / "recipe.json").read_text())["policies"]["main"]["model"]
+    assert main(["audit", str(small_run), "--model", f"main={model}"]) == 0
+    out = capsys.readouterr().out
+    assert "I6   looked at              4  traces" in out
+    assert "I6   not checked" not in out
+    (line, *_) = (small_run / "traces" / "rollouts.jsonl").read_bytes().splitlines()
+    bad = tmp_path / "bad.jsonl"
+    bad.write_bytes(line.replace(b'"role":"user","content":"', b'"role":"user","content":"Psst. ', 1) + b"\n")
+    assert main(["audit", str(bad)]) == 0
+    assert main(["audit", str(bad), "--model", model]) == 1
+    assert "the prompt of node 0 is not what the chatml family renders" in capsys.readouterr().out
+    assert main(["audit", str(small_run), "--model", str(tmp_path)]) == 2
 
 
 def test_many_violations_are_counted_not_all_printed(tmp_path, capsys):

@@ -10,9 +10,10 @@ from agar.ledger.audit import audit
 from agar.ledger.config import RecordPolicy
 from agar.ledger.emission import Exclusion, emit
 from agar.ledger.forest import Forest
+from agar.ledger.node import Difference, Divergence, Edge
 from agar.ledger.toy import hash_logprobs
-from agar.ledger.trace import Trace
-from agar.types import Finish, GroupId, Message, Outcome, Reward, Sampled, Sampling, Source, TaskRow
+from agar.ledger.trace import Trace, digest
+from agar.types import Finish, GroupId, Message, Outcome, Reward, Sampled, Sampling, Source, TaskRow, ToolCall, Turn
 
 ASK, MORE, OTHER = (Message(role="user", content=text) for text in ("Start.", "Go on.", "Turn back."))
 
@@ -106,7 +107,7 @@ def test_i2_a_token_trained_twice(trace):
     for name in ("loss_mask", "source", "logprobs", "policy_versions"):
         twice = changed(twice, name, span, getattr(left, name)[span])
     assert node == 0
-    assert broken(audit([trace], [left, twice])) == {"I2"}
+    assert broken(audit([trace], [left, twice])) == {"I2", "I10"}  # and so its rows no longer weigh what they should
 
 
 def test_i2_a_lost_row(trace):
@@ -119,7 +120,7 @@ def test_i2_a_token_dropped_without_a_reason(trace):
     at = trained(left)
     row = changed(changed(left, "loss_mask", at, False), "source", at, Source.CONTEXT)
     row = changed(changed(row, "logprobs", at, 0.0), "policy_versions", at, -1)
-    assert broken(audit([trace], [row, right])) == {"I2"}
+    assert broken(audit([trace], [row, right])) == {"I2", "I10"}
 
 
 def test_i2_training_what_the_policy_excludes(trace):
@@ -166,6 +167,135 @@ def test_i10_weights_rewards_and_groups(trace):
         assert broken(audit([trace], [row, right])) == {"I10"}
 
 
+def test_i10_every_row_weighs_the_same(trace):
+    """The weights still add to 1, but a token of the short row counts for more than one of the long row."""
+    left, right = emit(trace)
+    assert int(left.loss_mask.sum()) != int(right.loss_mask.sum())
+    assert broken(audit([trace], [left.but(weight=0.5), right.but(weight=0.5)])) == {"I10"}
+
+
+def test_i10_a_turn_reward_on_the_wrong_token(trace):
+    left, right = emit(trace)
+    at = int(np.flatnonzero(right.rewards)[0])
+    for row in (changed(right, "rewards", at, 0.0), right.but(rewards=np.roll(right.rewards, -1))):
+        assert broken(audit([trace], [left, row])) == {"I10"}
+
+
+def altered(trace, index, **fields):
+    nodes = list(trace.nodes)
+    nodes[index] = replace(nodes[index], **fields)
+    return replace(trace, nodes=tuple(nodes))
+
+
+def with_prompts(trace):
+    """The trace as a recorder with the same fault in both places would write it: digests follow what it rendered."""
+    nodes = [replace(node, prompt_digest=digest(trace.prompt(node.id))) for node in trace.nodes]
+    return replace(trace, nodes=tuple(nodes))
+
+
+def test_i6_prompt_and_bridge_are_the_familys(trace, family):
+    families = {"main": family}
+    assert audit([trace], emit(trace), families=families).looked_at == {"I6": 1, "I14": 1}
+    for index, what in ((0, "prompt"), (1, "bridge")):
+        delta = trace.nodes[index].delta
+        bad = with_prompts(altered(trace, index, delta=np.delete(delta, len(delta) - 2)))  # the last separator
+        report = audit([bad], emit(bad), families=families)
+        assert broken(report) == {"I6"}
+        assert f"the {what} of node {index}" in report.violations[0].detail
+
+
+def test_i6_a_control_token_from_a_tools_output(trace, family):
+    """The text of a web page holds the mark of a turn's end, and was encoded as one."""
+    page = Message(role="user", content="Start.<|im_end|>")
+    ids = family.tokenizer.encode("<|im_end|>", special=True)
+    at = int(np.flatnonzero(trace.nodes[0].delta == ids[0])[-1])
+    bad = with_prompts(altered(trace, 0, messages=(page,), delta=np.insert(trace.nodes[0].delta, at, ids)))
+    assert broken(audit([bad], emit(bad), families={"main": family})) == {"I6"}
+    good = with_prompts(altered(trace, 0, messages=(page,), delta=family.render([page])))
+    assert audit([good], emit(good), families={"main": family}).ok
+
+
+def test_i6_says_where_it_could_not_look(trace, family):
+    assert "policy 'main'" in audit([trace], emit(trace)).unchecked["I6"]
+    report = audit([trace], emit(trace), families={"main": family}, closely=0)
+    assert (report.looked_at, report.unchecked, report.ok) == ({}, {}, True)
+
+
+def test_only_some_trajectories_are_looked_at_closely_and_always_the_same_ones(trace, family):
+    traces = [replace(trace, trajectory=f"t{index}") for index in range(8)]
+    delta = trace.nodes[0].delta
+    bad = [with_prompts(altered(each, 0, delta=np.delete(delta, len(delta) - 2))) for each in traces]
+    rows = [row for each in bad for row in emit(each)]
+    reports = [audit(bad, rows, families={"main": family}, closely=3) for _ in range(2)]
+    assert [len(report.violations) for report in reports] == [3, 3]
+    assert reports[0].violations == reports[1].violations
+    assert reports[0].metrics()["ledger/looked_at_I6"] == 3.0
+
+
+def test_i7_an_edge_that_does_not_fit_the_tree(trace):
+    for index, edge in ((0, Edge.UNRELATED), (1, Edge.BRANCH), (2, Edge.EXTEND), (2, Edge.FIRST)):
+        bad = altered(trace, index, edge=edge)
+        assert broken(audit([bad], emit(bad))) == {"I7"}
+
+
+def test_i8_one_reply_in_two_nodes(trace):
+    call = ToolCall(id="call_1_0", name="sh")
+    bad = trace
+    for index in (1, 2):
+        bad = altered(bad, index, turn=Turn(text="x", tool_calls=(call,)))
+    assert broken(audit([bad], emit(bad))) == {"I8"}
+
+
+def test_i9_an_unsampled_assistant_message_that_nobody_tells_of(trace, family):
+    said = Message(role="assistant", content="I know: 29.")
+    bad = with_prompts(altered(trace, 0, messages=(ASK, said, MORE), delta=family.render([ASK, said, MORE])))
+    assert broken(audit([bad], emit(bad))) == {"I9"}
+    told = Difference(kind=Divergence.FOREIGN_REPLY, node=None, message=1, kept="", sent=said.text)
+    assert audit([replace(bad, divergences=(told,))], emit(bad)).ok
+    nowhere = replace(trace, divergences=(replace(told, node=9),))
+    assert broken(audit([nowhere], emit(nowhere))) == {"I9"}
+
+
+def test_i12_rows_from_a_session_with_open_calls(trace):
+    lost = replace(trace, open_calls=1)
+    assert broken(audit([lost], emit(trace))) == {"I2", "I12"}
+
+
+def test_i13_a_side_array_lost_shifted_or_out_of_layout(trace):
+    reply = trace.nodes[0].sampled
+    experts = np.arange(len(reply) * 4, dtype=np.int16).reshape(len(reply), 2, 2)
+
+    def having(array):
+        sampled = Sampled.restore(
+            token_ids=reply.token_ids, logprobs=reply.logprobs, policy_versions=reply.policy_versions,
+            finish=reply.finish, side={"routed_experts": array},
+        )  # fmt: skip
+        return altered(trace, 0, sampled=sampled)
+
+    good = having(experts)
+    left, right = emit(good)
+    assert audit([good], [left, right]).ok
+    assert broken(audit([good], [left.but(side={}), right])) == {"I13"}
+    late = left.but(side={"routed_experts": np.roll(left.side["routed_experts"], 1, axis=0)})
+    assert broken(audit([good], [late, right])) == {"I13"}
+    short = left.but(side={"routed_experts": left.side["routed_experts"][1:]})
+    assert broken(audit([good], [short, right])) == {"I13"}
+    assert broken(audit([good], [left.but(side={**left.side, "mood": np.zeros(1)}), right])) == {"I13"}
+    for bad in (having(experts[1:]), having(experts.astype(np.int64))):
+        assert broken(audit([bad], emit(bad))) == {"I13"}
+
+
+def test_i14_a_trace_that_reads_back_as_something_else(trace, monkeypatch):
+    rows = emit(trace)
+    load = Trace.load.__func__
+
+    def forgetful(cls, line):
+        return replace(load(cls, line), turn_rewards={})
+
+    monkeypatch.setattr(Trace, "load", classmethod(forgetful))
+    assert broken(audit([trace], rows)) == {"I14"}
+
+
 def test_i11_versions(trace):
     left, right = emit(trace)
     assert "I11" in broken(audit([trace], [changed(left, "policy_versions", trained(left), 4), right]))
@@ -175,6 +305,8 @@ def test_i11_versions(trace):
 def test_i11_tokens_beyond_the_staleness_bound_must_not_be_trained(trace):
     policy = RecordPolicy(max_staleness=1)
     assert "I2" in broken(audit([trace], emit(trace), policy, versions={"main": 5}))
+    stale = audit([trace], emit(trace), policy, versions={"main": 5})
+    assert "I11" in broken(stale)
     assert audit([trace], emit(trace, policy, version=5), policy, versions={"main": 5}).ok
     assert audit([trace], emit(trace, policy, version=4), policy, versions={"main": 4}).ok
 

@@ -69,6 +69,21 @@ def test_a_changed_prompt_token_is_found_without_a_tokenizer(run, trace):
     assert set(broken(SavedTraces.find(run).audit())) == {"I7"}
 
 
+def test_prompts_are_rendered_again_where_a_family_is_given(run, trace, family):
+    dump_traces(run / "traces" / "a.jsonl", [trace, replace(trace, trajectory="t1", policy="other")])
+    saved = SavedTraces.find(run)
+    report = saved.audit({"main": family})
+    assert (report.ok, report.looked_at) == (True, {"I6": 1, "I14": 2})
+    assert "policy 'other'" in report.unchecked["I6"]
+    report = saved.audit({"*": family})
+    assert (report.ok, report.looked_at, list(report.unchecked)) == (True, {"I6": 2, "I14": 2}, ["I3"])
+    root, reply = trace.nodes
+    said = Message(role="user", content="Stop.")
+    dump_traces(run / "traces" / "a.jsonl", [replace(trace, nodes=(replace(root, messages=(said,)), reply))])
+    assert broken(saved.audit({"main": family})) == ["I6"]
+    assert saved.audit().ok
+
+
 def test_a_line_that_was_cut_is_named_and_the_others_are_audited(run, trace):
     line = trace.dump()
     (run / "traces" / "a.jsonl").write_bytes(line + b"\n" + line[:-9] + b"\n" + line.replace(b'"t0"', b'"t1"') + b"\n")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from agar.config import resolve
-from agar.errors import TrainerError
+from agar.errors import AuditError, TrainerError
 from agar.ledger.toy import write_toy_model
 from agar.ledger.trace import load_traces
 from agar.recipe import train as module
@@ -21,7 +21,7 @@ from agar.recipe.folder import RunFolder
 from agar.recipe.train import Result, Run
 from agar.recipe.view import View
 from agar.rollout.engines.hashlm import HashLM, weights_digest
-from agar.types import Batch, GroupId, Metrics, Probe, Receipt, Receiver, WeightUpdate
+from agar.types import Batch, Floats, GroupId, Ids, Metrics, Probe, Receipt, Receiver, WeightUpdate
 
 STEPS, TASKS, SIZE = 4, 2, 2
 
@@ -32,6 +32,8 @@ class CountingTrainer:
     trained: list[set[GroupId]]
     """The groups of each step that any trainer took; reset by the fixture."""
     fails_at: int | None = None
+    digest = ""
+    """Of the weights as they were published last; what it scores with."""
 
     def __init__(self, config: Any, *, policy: str, run_dir: Path) -> None:
         self.policy, self.store, self.steps = policy, run_dir / "published", 0
@@ -53,7 +55,7 @@ class CountingTrainer:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "model.safetensors").write_text(f"after step {self.steps}")
         ids = np.array([5, 6, 7], dtype=np.int32)
-        digest = weights_digest(directory)
+        digest = self.digest = weights_digest(directory)
         return await to.receive(
             WeightUpdate(
                 policy=self.policy,
@@ -64,6 +66,9 @@ class CountingTrainer:
                 probe=Probe(token_ids=ids, logprobs=HashLM(weights=digest).sequence_logprobs(ids)),
             )
         )
+
+    async def logprobs(self, token_ids: Ids) -> Floats:
+        return HashLM(weights=self.digest).sequence_logprobs(token_ids)
 
     async def save(self, directory: Path) -> None:
         directory.mkdir(parents=True)
@@ -181,3 +186,32 @@ async def test_a_finished_run_takes_no_step_more_unless_asked_for(recipe, traine
     assert again.after
     more = await run(recipe, folder, run__steps=STEPS + 1)
     assert (len(trainer.trained), more.progress.step) == (STEPS + 1, STEPS + 1)
+
+
+async def test_some_rows_of_each_batch_are_scored_again_before_they_are_trained(recipe, trainer):
+    folder = RunFolder.create(recipe[0] / "runs", "scored")
+    await run(recipe, folder, ledger__rescored_rows=2)
+    assert rows(folder, "ledger/parity_max_nats") == [(step, 0.0) for step in range(1, STEPS + 1)]
+    assert all(tokens > 0 for _, tokens in rows(folder, "ledger/parity_tokens"))
+    assert [n for _, n in rows(folder, "ledger/looked_at_I6")] == [float(TASKS * SIZE)] * STEPS
+
+
+async def test_a_trainer_whose_logprobs_are_not_the_engines_trains_nothing_under_a_strict_audit(
+    recipe, trainer, monkeypatch
+):
+    async def others(self, token_ids: Ids) -> Floats:
+        return HashLM(weights="others").sequence_logprobs(token_ids)
+
+    monkeypatch.setattr(trainer, "logprobs", others)
+    with pytest.raises(AuditError, match=r"I3 in the batch: the trainer's log-probs of .* differ from the engine's"):
+        await run(recipe, RunFolder.create(recipe[0] / "runs", "strict"))
+    assert trainer.trained == []
+    folder = RunFolder.create(recipe[0] / "runs", "warned")
+    await run(recipe, folder, ledger__audit="warn")
+    assert [n for _, n in rows(folder, "ledger/violations")] == [1.0] * STEPS
+
+
+async def test_the_tighter_staleness_bound_holds(recipe, trainer):
+    folder = RunFolder.create(recipe[0] / "runs", "stale")
+    await run(recipe, folder, rollout__max_staleness=1, ledger__record__max_staleness=0)
+    assert any(rows(folder, "ledger/excluded_stale_weights_tokens"))

@@ -82,3 +82,8 @@ class RecordPolicy(BaseConfig):
     def keeps_changed_history(self) -> bool:
         """Whether a call goes on from the history kept although the caller sent it back changed."""
         return self.history == "as_sampled" and self.match == "canonical" and self.on_divergence == "record"
+
+    def within(self, max_staleness: int) -> Self:
+        """The policy of a run whose batches are within a bound: the tighter of the two holds."""
+        bound = max_staleness if self.max_staleness is None else min(self.max_staleness, max_staleness)
+        return self.model_copy(update={"max_staleness": bound})

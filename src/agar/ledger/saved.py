@@ -2,19 +2,24 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from agar.errors import ConfigError, LedgerError
-from agar.ledger.audit import AuditReport, Violation, audit
+from agar.ledger.audit import audit
 from agar.ledger.codec import version_of
 from agar.ledger.config import RecordPolicy
 from agar.ledger.emission import Exclusion, emit
 from agar.ledger.node import Divergence
+from agar.ledger.report import AuditReport, Violation
 from agar.ledger.trace import VERSION, Trace
+
+if TYPE_CHECKING:
+    from agar.ledger.families.base import Family  # the package of families loads tokenizers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +75,17 @@ class SavedTraces:
                     raise LedgerError(f"{file.name}:{number}: {error}") from error
                 yield file, trace
 
-    def audit(self) -> AuditReport:
+    def audit(self, families: "Mapping[str, Family] | None" = None) -> AuditReport:
         """Emit rows from every trace and check them, one trace at a time, so that memory stays small.
 
         Beside the checks of `agar.ledger.audit.audit`: I14, a line of the present format loads and dumps again to the
         very same bytes; and I2, no trajectory is in the training batches twice. The staleness bound needs the version
         that was being trained, which no trace holds, and is not checked.
+
+        Args:
+            families: for I6, policy name to its family; `"*"` stands for every other policy.
         """
+        families = families or {}
         total = _Total()
         seen: dict[tuple[str, str, str, str], str] = {}
         for file in self.files:
@@ -95,7 +104,9 @@ class SavedTraces:
                 if key in seen:
                     total.say("I2", trace.trajectory, f"{where} repeats the trajectory of {seen[key]}")
                 seen[key] = where
-                total.add(audit([trace], emit(trace, self.policy), self.policy))
+                family = families.get(trace.policy, families.get("*"))
+                mine = None if family is None else {trace.policy: family}
+                total.add(audit([trace], emit(trace, self.policy), self.policy, families=mine))
         return total.report()
 
 
@@ -106,6 +117,8 @@ class _Total:
         self._counts: Counter[str] = Counter()
         self._excluded: Counter[Exclusion] = Counter()
         self._divergences: Counter[Divergence] = Counter()
+        self._looked_at: Counter[str] = Counter()
+        self._unchecked: dict[str, str] = {"I3": "scoring again needs the weights that were being trained"}
         self._violations: list[Violation] = []
 
     def say(self, invariant: str, trajectory: str, detail: str) -> None:
@@ -116,13 +129,21 @@ class _Total:
             self._counts[name] += getattr(report, name)
         self._excluded.update(report.excluded)
         self._divergences.update(report.divergences)
+        self._looked_at.update(report.looked_at)
+        self._unchecked |= report.unchecked
         self._violations += report.violations
 
     def report(self) -> AuditReport:
         return AuditReport(
-            **{name: self._counts[name] for name in _COUNTS},
+            traces=self._counts["traces"],
+            samples=self._counts["samples"],
+            sampled_tokens=self._counts["sampled_tokens"],
+            trained_tokens=self._counts["trained_tokens"],
+            lost_turn_rewards=self._counts["lost_turn_rewards"],
             excluded=dict(self._excluded),
             divergences=dict(self._divergences),
+            looked_at=dict(self._looked_at),
+            unchecked=dict(self._unchecked),
             violations=tuple(self._violations),
         )
 

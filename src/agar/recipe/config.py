@@ -26,6 +26,12 @@ class LedgerConfig(BaseConfig):
     """What counts as the same history, and what is kept out of training."""
     audit: AuditMode = "strict"
     """What a broken invariant does."""
+    closely: int = Field(4, ge=0)
+    """Trajectories of each batch that are rendered again, and written and read again, for the audit."""
+    rescored_rows: int = Field(1, ge=0)
+    """Rows of each batch that the trainer scores before it trains, to compare its log-probs with the engine's."""
+    parity_nats: float | None = Field(0.1, gt=0.0)
+    """Largest mean difference of those log-probs that passes the audit; None only reports it."""
 
 
 class RunConfig(BaseConfig):

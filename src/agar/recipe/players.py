@@ -9,7 +9,7 @@ from pathlib import Path
 from agar.agents.build import build_agent
 from agar.envs.registry import make, spec
 from agar.envs.tasks import TaskCursor
-from agar.ledger.families import family_for
+from agar.ledger.families import Family, family_for
 from agar.ledger.trace import Trace
 from agar.recipe.config import Recipe
 from agar.recipe.together import enter_together
@@ -30,11 +30,13 @@ class Players:
 
     Attributes:
         pools: the engines of each policy.
+        families: renders and parses for each policy.
         runner: plays attempts.
         recipe: the settings.
     """
 
     pools: Mapping[str, EnginePool]
+    families: Mapping[str, Family]
     runner: EpisodeRunner
     recipe: Recipe
 
@@ -112,4 +114,4 @@ async def playing(recipe: Recipe, *, logs: Path) -> AsyncIterator[Players]:
         runner = EpisodeRunner(
             gateway=gateway, agent=agent, make_env=lambda name, kwargs: make(name, **kwargs), config=recipe.rollout
         )
-        yield Players(pools=pools, runner=runner, recipe=recipe)
+        yield Players(pools=pools, families=families, runner=runner, recipe=recipe)

@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 
 from agar.ledger.families import family_for
+from agar.ledger.parity import ParityCheck
 from agar.ledger.trace import Trace
 from agar.loop import Loop, Progress
 from agar.recipe.config import Recipe
@@ -90,7 +91,7 @@ class Run:
         """
         async with AsyncExitStack() as stack:
             trainers, players = await self._start(stack)
-            source = self._live(players)
+            source = self._live(trainers, players)
             self._restore_source(source)
             await self._drive(self._make_loop(trainers, source, players))
         return self._result
@@ -129,15 +130,22 @@ class Run:
                     await trainer.load(self._resume.path / name)
             yield trainers
 
-    def _live(self, players: Players) -> LiveRollouts:
-        rollout = self.recipe.rollout
+    def _live(self, trainers: Mapping[str, RayPolicyTrainer], players: Players) -> LiveRollouts:
+        rollout, ledger = self.recipe.rollout, self.recipe.ledger
         scheduler = Scheduler(streams=players.streams(), play=players.play(), config=rollout, seed=self.recipe.run.seed)
         rng = np.random.default_rng(self.recipe.run.seed)
         return LiveRollouts(
             scheduler=scheduler,
             boundaries=[pool.publishing for pool in players.pools.values()],
-            record=self.recipe.ledger.record.model_copy(update={"max_staleness": rollout.max_staleness}),
-            audit=self.recipe.ledger.audit,
+            record=ledger.record.within(rollout.max_staleness),
+            audit=ledger.audit,
+            families=players.families,
+            closely=ledger.closely,
+            parity=ParityCheck(
+                rescore=lambda policy, ids: trainers[policy].logprobs(ids),
+                rows=ledger.rescored_rows,
+                tolerance_nats=ledger.parity_nats,
+            ),
             keep=self._keep if self.recipe.run.keep_traces else None,
             alter=partial(shuffle_rewards, rng=rng) if self.recipe.run.shuffle_rewards else None,
         )

@@ -13,6 +13,7 @@ from agar.errors import AuditError
 from agar.ledger.config import RecordPolicy
 from agar.ledger.families import family_for
 from agar.ledger.forest import Forest
+from agar.ledger.parity import ParityCheck
 from agar.ledger.toy import hash_logprobs, write_toy_model
 from agar.ledger.trace import Trace
 from agar.rollout.attempt import Attempt
@@ -55,7 +56,7 @@ def play(family) -> Play:
     return one
 
 
-def source(play: Play, *, audit="strict", boundaries=(), keep=None, **settings) -> LiveRollouts:
+def source(play: Play, *, audit="strict", boundaries=(), keep=None, checks=None, **settings) -> LiveRollouts:
     tasks = GeneratedTasks(lambda index: TaskRow(key=f"t{index}"), size=100)
     config = RolloutConfig(**{"tasks_per_step": 2, "group_size": 2, **settings})
     stream = Stream(TasksConfig(env="Any-v0"), TaskCursor(tasks, seed=0, shuffle=False))
@@ -65,6 +66,7 @@ def source(play: Play, *, audit="strict", boundaries=(), keep=None, **settings) 
         record=RecordPolicy(max_staleness=config.max_staleness),
         audit=audit,
         keep=keep,
+        **(checks or {}),
     )
 
 
@@ -107,6 +109,27 @@ async def test_a_reporting_audit_counts_and_logs(play, caplog):
         batch = await live.next_batch({"main": 0})
     assert batch.metrics["ledger/violations"] == 2.0
     assert "I7 in t0#0/0" in caplog.text
+
+
+async def test_prompts_are_rendered_again_and_rows_scored_again_before_a_batch_is_given_out(play, family):
+    async def rescore(policy, ids):
+        return hash_logprobs(ids[:1], ids[1:]) - (0.5 if policy == "off" else 0.0)
+
+    checks = {"families": {"main": family}, "closely": 3}
+    live = source(play, checks=checks | {"parity": ParityCheck(rescore=rescore, rows=2, tolerance_nats=0.1)})
+    async with live.running():
+        batch = await live.next_batch({"main": 0})
+    assert batch.metrics["ledger/looked_at_I6"] == 3.0
+    assert batch.metrics["ledger/parity_tokens"] == 4.0
+    assert batch.metrics["ledger/audit_s"] > 0.0
+
+    async def drifted(policy, ids):
+        return await rescore("off", ids)
+
+    live = source(play, checks={"parity": ParityCheck(rescore=drifted, rows=2, tolerance_nats=0.1)})
+    async with live.running():
+        with pytest.raises(AuditError, match=r"I3 in the batch.*4 tokens differ"):
+            await live.next_batch({"main": 0})
 
 
 async def test_tokens_older_than_the_bound_are_not_trained(play):
