@@ -6,6 +6,7 @@ it, so that nothing is ignored.
 """
 
 from dataclasses import dataclass
+from types import NoneType
 from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, TypeAdapter, ValidationError
@@ -21,6 +22,7 @@ NotServed = Annotated[None, Field(description="Not served here: leave it out.")]
 """A field that would change the meaning of the reply and cannot be honoured."""
 _SHOWN_CHARACTERS = 80
 _SHOWN_REASONS = 3
+_PLAIN = frozenset({NoneType, str, bool, int, float, dict})
 
 
 class Wire(BaseModel):
@@ -73,9 +75,10 @@ class Reader(Generic[T]):
 
 def unknown_fields(model: Wire, at: str = "") -> dict[str, Any]:
     """The fields that the model and those inside it do not name, by their place in it."""
-    found = {at + name: value for name, value in (model.model_extra or {}).items() if value is not None}
-    for name in type(model).model_fields:
-        value = getattr(model, name)
+    found = {at + name: value for name, value in (model.__pydantic_extra__ or {}).items() if value is not None}
+    for name, value in model.__dict__.items():
+        if value.__class__ in _PLAIN:  # `isinstance` of a pydantic model is slow, and every message comes through here
+            continue
         for place, part in enumerate(value) if isinstance(value, list) else ((None, value),):
             if isinstance(part, Wire):
                 found |= unknown_fields(part, f"{at}{name}." if place is None else f"{at}{name}[{place}].")
