@@ -15,7 +15,9 @@ from agar.ledger.trace import Trace, dump_traces
 from agar.recipe.folder import RunFolder
 from agar.types import Finish, GroupId, Message, Outcome, Reward, Sampled, Sampling, TaskRow
 
-HOSTILE = "</script><img src=x onerror=document.title='owned'><script>document.title='owned'</script>&amp;\u2028<!--"
+HOSTILE = (
+    "</script><img src=x onerror=document.title='owned'><script>document.title='owned'</script>&amp;\u2028\u202egnp<!--"
+)
 
 
 def record(family: Family, calls: Sequence[tuple[int, str, str]]) -> Forest:

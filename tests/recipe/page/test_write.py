@@ -4,11 +4,13 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
 from agar.errors import ConfigError
+from agar.ledger.trace import dump_traces
 from agar.recipe.page import write
 from agar.recipe.page.write import write_page
 
@@ -21,6 +23,7 @@ class Outline(HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.elements, self.scripts, self._open = [], {}, None
+        self.shown = ""
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
@@ -28,7 +31,9 @@ class Outline(HTMLParser):
         self._open = dict(attrs).get("id", "program") if tag == "script" else None
 
     def handle_data(self, data):
-        if self._open:
+        if not self._open:
+            self.shown += data
+        else:
             self.scripts[self._open] = self.scripts.get(self._open, "") + data
 
 
@@ -114,6 +119,19 @@ def test_a_place_that_cannot_be_written_is_an_error_with_a_fix(folder, tmp_path)
     assert not (tmp_path / "taken.partial").exists()
 
 
+def drawn_by_a_browser(page, place, tmp_path):
+    """What the page's elements are once its script has run."""
+    return subprocess.run(
+        [
+            CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+            "--disable-background-networking", "--disable-component-update", "--disable-sync",
+            f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=3000", "--dump-dom",
+            f"{page.as_uri()}#{place}",
+        ],
+        capture_output=True, text=True, timeout=100, check=True,
+    ).stdout  # fmt: skip
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
@@ -122,15 +140,7 @@ def test_a_browser_draws_it_and_runs_nothing_of_the_texts(folder, tmp_path, mode
     if mode == "without":
         (tmp_path / "model" / "tokenizer.json").unlink()
     page = write_page(folder, tmp_path / "view.html", episodes=5)
-    dom = subprocess.run(
-        [
-            CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync",
-            f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=3000", "--dump-dom",
-            f"{page.path.as_uri()}#e1n3",
-        ],
-        capture_output=True, text=True, timeout=100, check=True,
-    ).stdout  # fmt: skip
+    dom = drawn_by_a_browser(page.path, "e1n3", tmp_path)
     drawn = Outline(dom)
     assert "<title>run&lt;b&gt;</title>" in dom
     assert not [tag for tag, _ in drawn.elements if tag == "img"]
@@ -141,3 +151,21 @@ def test_a_browser_draws_it_and_runs_nothing_of_the_texts(folder, tmp_path, mode
     assert ("token context plain" in classes) == (mode == "without")
     assert "5 of 7 episodes are on this page" in dom
     assert "turn reward 1" in dom
+    assert "\u202e" not in drawn.shown  # it would turn the text after it around
+    assert "\u27e8U+202E\u27e9" in drawn.shown
+    assert ">\u21b5\n<" in dom or mode == "without"  # a token that is a line end can be seen
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
+def test_a_browser_draws_a_page_of_hundreds_of_episodes(folder, trace, tmp_path):
+    long = replace(trace, nodes=trace.nodes[:1], divergences=(), turn_rewards={})
+    dump_traces(folder.path / "traces" / "step-000004.jsonl", [replace(long, trajectory=f"t/{n}") for n in range(500)])
+    page = write_page(folder, tmp_path / "view.html", episodes=600)
+    assert page.shown == 507
+    dom = drawn_by_a_browser(page.path, "e506", tmp_path)
+    assert ">507 episodes<" in dom
+    assert ">107 more<" in dom
+    assert ">t/499<" in dom  # the last one is open
+    assert len(re.findall(r'id="row\d', dom)) == 400

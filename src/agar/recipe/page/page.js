@@ -8,11 +8,16 @@ const at = (id) => document.getElementById(id);
 const run = read("run");
 const episodes = run.episodes.map((summary, index) => ({ ...summary, index }));
 
+// Characters that show nothing and change how others are shown (bidirectional overrides among them) are spelt out.
+const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+const visible = (text) => String(text).replace(HIDDEN, (c) => `\u27e8U+${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}\u27e9`);
+const blank = (text) => (text.trim() === "" ? JSON.stringify(text) : text);
+
 function make(name, options = {}, ...children) {
   const { parent, svg, text, on, ...attributes } = options;
   const element = svg ? document.createElementNS(SVG, name) : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) if (value !== null) element.setAttribute(key, value);
-  if (text !== undefined) element.textContent = text;
+  if (text !== undefined) element.textContent = visible(text);
   for (const [event, handler] of Object.entries(on || {})) element.addEventListener(event, handler);
   element.append(...children);
   if (parent) parent.append(element);
@@ -24,7 +29,7 @@ const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count ==
 // ------------------------------------------------------------------------------------------------ the tip
 const tip = at("tip");
 function showTip(event, text) {
-  tip.textContent = text;
+  tip.textContent = visible(text);
   tip.hidden = false;
   const box = tip.getBoundingClientRect();
   tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - box.width - 8))}px`;
@@ -80,7 +85,7 @@ function chart() {
   for (const other of others) {
     for (const p of other.points) dot(p, other.key, 6);
     const last = other.points.at(-1);
-    if (last) make("text", { svg: true, parent: svg, x: px(last.x) + 10, y: py(last.y) + 4, text: `${other.key.split("/")[1]} ${number(last.y)}` });
+    if (last) make("text", { svg: true, parent: svg, class: "named", x: px(last.x), y: py(last.y + (last.error || 0)) - 9, "text-anchor": "middle", text: `${other.key.split("/")[1]} ${number(last.y)}` });
   }
   at("chart").replaceChildren(svg);
   const notes = [];
@@ -126,10 +131,10 @@ function list() {
   const some = found();
   at("count").textContent = `${plural(some.length, "episode")}${some.length < episodes.length ? ` of ${episodes.length.toLocaleString("en")} on this page` : ""}`;
   at("rows").replaceChildren(...some.slice(0, listed).map((e) => {
-    const row = make("tr", { tabindex: "0", id: `row${e.index}`, on: { click: () => { location.hash = `e${e.index}`; }, keydown: (event) => { if (event.key === "Enter") location.hash = `e${e.index}`; } } });
+    const row = make("tr", { class: e.violations ? "broken" : null, tabindex: "0", id: `row${e.index}`, on: { click: () => { location.hash = `e${e.index}`; }, keydown: (event) => { if (event.key === "Enter") location.hash = `e${e.index}`; } } });
     for (const column of columns) {
       const bad = (column.name === "notes" && e.violations) || (column.name === "outcome" && /error|cancelled/.test(e.outcome));
-      make("td", { parent: row, class: `${column.class || ""}${bad ? " bad" : ""}`, text: column.class === "number" ? number(column.value(e)) : column.value(e) });
+      make("td", { parent: row, class: `${column.class || ""}${bad ? " bad" : ""}`, title: column.name === "episode" ? visible(e.id) : null, text: column.class === "number" ? number(column.value(e)) : column.value(e) });
     }
     return row;
   }));
@@ -170,9 +175,16 @@ function openEpisode() {
   if (!summary) { open_ = null; return; }
   if (!open_ || open_.summary !== summary) open_ = { summary, ...read(`e${summary.index}`), mode: (open_ && open_.mode) || "tokens" };
   const wanted = match[2] === undefined ? null : Number(match[2]);
-  open_.path = pathTo(wanted !== null && open_.nodes[wanted] ? wanted : (open_.rows[0] || { nodes: [open_.nodes.length - 1] }).nodes.at(-1));
+  open_.path = pathTo(wanted !== null && open_.nodes[wanted] ? wanted : mainLeaf());
   showEpisode();
   mark();
+}
+// The newest leaf of the tree of the first call: what an agent ends with, rather than a sub-agent or a retry.
+function mainLeaf() {
+  const trained = open_.rows.filter((row) => row.nodes[0] === 0).map((row) => row.nodes.at(-1));
+  if (trained.length) return Math.max(...trained);
+  const parents = new Set(open_.nodes.map((node) => node.parent));
+  return Math.max(-1, ...open_.nodes.map((_, id) => id).filter((id) => !parents.has(id) && pathTo(id)[0] === 0));
 }
 function pathTo(node) {
   const path = [];
@@ -181,7 +193,7 @@ function pathTo(node) {
 }
 function fact(parent, name, value, style) {
   if (value === null || value === undefined || value === "") return;
-  make("span", { parent, class: style || null }, make("b", { text: name }), document.createTextNode(String(value)));
+  make("span", { parent, class: style || null }, make("b", { text: name }), document.createTextNode(visible(value)));
 }
 function showEpisode() {
   const { summary: s } = open_;
@@ -227,7 +239,7 @@ function differences(panel) {
   const body = make("tbody");
   for (const d of open_.divergences) make("tr", { parent: body, on: { click: () => choose(d.node) } },
     make("td", { text: d.kind }), make("td", { text: d.node === null ? "" : `call ${d.node}` }), make("td", { text: `message ${d.message}` }),
-    make("td", { class: "long", text: d.kept || "–" }), make("td", { class: "long", text: d.sent || "–" }));
+    make("td", { class: "long", text: blank(d.kept) }), make("td", { class: "long", text: blank(d.sent) }));
   const head = make("tr");
   for (const name of ["kind", "call", "at", "kept", "sent"]) make("th", { parent: head, text: name });
   make("div", { parent: panel, class: "scroll" }, make("table", {}, make("thead", {}, head), body));
@@ -275,6 +287,8 @@ function drawForest(panel) {
   });
   const box = make("div", { parent: panel, class: "scroll" }, svg);
   box.style.maxHeight = "260px";
+  const end = spot.get(open_.path.at(-1));
+  requestAnimationFrame(() => { box.scrollLeft = end.x + w - box.clientWidth; box.scrollTop = end.y - 100; });
 }
 function about(id) {
   const node = open_.nodes[id];
@@ -302,8 +316,8 @@ function call(id, leaf) {
 function messages(box, node) {
   for (const [message, reply] of [...node.messages.map((m) => [m, false]), [node.reply, true]]) {
     const part = make("div", { parent: box, class: `message${reply ? " reply" : ""}` }, make("b", { text: message.role + (reply ? " (sampled)" : "") }));
-    if (message.reasoning) make("pre", { parent: part, class: "reasoning", text: message.reasoning });
-    if (message.text) make("pre", { parent: part, text: message.text });
+    if (message.reasoning) make("pre", { parent: part, class: "reasoning", dir: "auto", text: message.reasoning });
+    if (message.text) make("pre", { parent: part, dir: "auto", text: message.text });
     if (message.images) make("p", { parent: part, class: "quiet", text: plural(message.images, "image") });
     for (const c of message.calls) make("pre", { parent: part, text: `${c.name}(${JSON.stringify(c.arguments)})` });
   }
@@ -325,7 +339,7 @@ function textOf(texts, part, i) { return part.texts[i] ?? texts[part.ids[i]]; }
 function token(area, texts, part, i, style, spot) {
   const text = textOf(texts, part, i);
   const shown = text === undefined || (text === "" && part.texts[i] === undefined);
-  make("span", { parent: area, class: `token ${style}${shown ? " plain" : ""}`, "data-at": spot, text: shown ? String(part.ids[i]) : text });
+  make("span", { parent: area, class: `token ${style}${shown ? " plain" : ""}`, "data-at": spot, text: shown ? String(part.ids[i]) : text.replaceAll("\n", "\u21b5\n") });
 }
 const reasonAt = (node, i) => (node.excluded.find(([start, stop]) => start <= i && i < stop) || [])[2];
 function aboutToken(spot, texts) {
@@ -345,7 +359,7 @@ function aboutToken(spot, texts) {
 
 // ---------------------------------------------------------------------------------------------------- start
 const total = run.files.reduce((sum, file) => sum + file.total, 0);
-at("name").textContent = run.name;
+at("name").textContent = visible(run.name);
 const facts_ = [total > episodes.length + run.unreadable
   ? `${episodes.length.toLocaleString("en")} of ${plural(total, "episode")} are on this page, the first of each batch; ${(total - episodes.length - run.unreadable).toLocaleString("en")} are left out (agar view --episodes N shows more)`
   : total ? plural(total, "episode") : "no episodes were kept"];
@@ -353,7 +367,7 @@ if (run.unreadable) facts_.push(`${plural(run.unreadable, "line")} could not be 
 if (episodes.some((e) => e.violations)) facts_.push("some episodes break an invariant");
 for (const [policy, texts] of Object.entries(run.texts)) if (!Object.keys(texts).length) facts_.push(`no tokenizer of ${policy} was found: ids are shown`);
 at("about").textContent = facts_.join("; ");
-at("recipe").textContent = JSON.stringify(run.recipe, null, 2);
+at("recipe").textContent = visible(JSON.stringify(run.recipe, null, 2));
 drawMetrics();
 if (total) prepareList();
 else at("list").hidden = true;
