@@ -24,6 +24,7 @@ import aiohttp
 import numpy as np
 
 from agar.ledger.audit import audit
+from agar.ledger.config import CanonicaliserConfig, RecordPolicy
 from agar.ledger.emission import emit
 from agar.ledger.families import family_for
 from agar.ledger.families.chatml import ChatML
@@ -106,11 +107,13 @@ class Agent:
     change: Callable[[Body], None] = lambda message: None
     resend: float = 0.0
     ask_again: float = 0.0
+    stamps: bool = False
     calls: int = 0
 
     async def turn(self, history: list[Body]) -> None:
         """One model call and the result of its tool."""
-        body: Body = {"model": "main", "messages": history, "tools": [TOOL]}
+        sent = [stamped(history[0], self.draw.getrandbits(64)), *history[1:]] if self.stamps else history
+        body: Body = {"model": "main", "messages": sent, "tools": [TOOL]}
         message = await self._post(body)
         if self.draw.random() < self.resend:  # the reply was lost on its way: the client library sends the same again
             message = await self._post(body)
@@ -130,6 +133,11 @@ class Agent:
             assert answer.status == 200, text
         message: Body = json.loads(text)["choices"][0]["message"]
         return message
+
+
+def stamped(system: Body, number: int) -> Body:
+    """The system prompt with the number of the request in it, as some programs send it."""
+    return system | {"content": f"{system['content']} Request {number:016x}."}
 
 
 def drop_reasoning(message: Body) -> None:
@@ -204,6 +212,7 @@ class Scenario:
     play: Callable[[Agent], Awaitable[None]]
     split: float = SPLIT
     habits: dict[str, Any] = field(default_factory=dict)
+    record: RecordPolicy = field(default_factory=RecordPolicy)
 
 
 SCENARIOS = [
@@ -238,6 +247,19 @@ SCENARIOS = [
         "and asks one in five again for a better reply: the first one is never built upon, and is left out",
         play=with_compaction,
         habits={"resend": 0.2, "ask_again": 0.2},
+    ),
+    Scenario(
+        name="nonce",
+        text="puts another number into its system prompt with every request; the record policy declares it",
+        play=straight,
+        habits={"stamps": True},
+        record=RecordPolicy(canonicalisers=(CanonicaliserConfig(name="nonce", pattern=r"Request [0-9a-f]{16}\."),)),
+    ),
+    Scenario(
+        name="nonce, not declared",
+        text="the same, with the default record policy: no history is ever continued",
+        play=straight,
+        habits={"stamps": True},
     ),
 ]
 
@@ -283,7 +305,7 @@ async def measure(scenario: Scenario, model_dir: Path, *, episodes: int = EPISOD
     engine = ToyEngine(model.reply)
     async with Gateway(engines={"main": engine}, families={"main": family}) as gateway, aiohttp.ClientSession() as http:
         for number in range(episodes):
-            session = gateway.open(policy="main", sampling=Sampling(max_tokens=512))
+            session = gateway.open(policy="main", sampling=Sampling(max_tokens=512), record=scenario.record)
             agent = Agent(
                 http=http,
                 url=session.base_url,
@@ -308,19 +330,19 @@ async def measure(scenario: Scenario, model_dir: Path, *, episodes: int = EPISOD
                     open_calls=sealed.open_calls,
                 )
             )
-    return count(scenario.name, traces, calls=calls, split=model.split_tokens / model.tokens)
+    return count(scenario, traces, family, calls=calls, split=model.split_tokens / model.tokens)
 
 
-def count(name: str, traces: Sequence[Trace], *, calls: int, split: float) -> Row:
+def count(scenario: Scenario, traces: Sequence[Trace], family: ChatML, *, calls: int, split: float) -> Row:
     """Emit, audit, and hold every trained log-prob against the oracle."""
-    samples = [sample for trace in traces for sample in emit(trace)]
-    report = audit(traces, samples)
+    samples = [sample for trace in traces for sample in emit(trace, scenario.record)]
+    report = audit(traces, samples, scenario.record, families={"main": family})
     nothing = np.empty(0, np.int32)
     wrong = sum(
         int((hash_logprobs(nothing, sample.token_ids) != sample.logprobs)[sample.loss_mask].sum()) for sample in samples
     )
     return Row(
-        name=name,
+        name=scenario.name,
         calls=calls / len(traces),
         samples=len(samples) / len(traces),
         sampled=report.sampled_tokens,

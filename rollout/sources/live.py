@@ -86,7 +86,7 @@ class LiveRollouts:
         if self._audit != "off":
             started = time.monotonic()
             report = await self._audited(traces, samples, versions)
-            metrics |= report.metrics() | {"ledger/audit_s": time.monotonic() - started}
+            metrics |= {**report.metrics(), "ledger/audit_s": time.monotonic() - started}
             report.check(self._audit)
         if self._alter is not None:
             samples = self._alter(samples)

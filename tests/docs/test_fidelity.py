@@ -43,6 +43,8 @@ async def test_the_page_is_what_a_fresh_run_gives(fidelity):
         "tool JSON respelled": (1.0, 0, 0),
         "two parallel sub-agents": (3.0, 0, 0),
         "compaction + retries": (3.0, 0, 0),
+        "nonce": (1.0, 0, 0),
+        "nonce, not declared": (8.0, 0, 0),
     }
     assert all(row.trained + sum(row.excluded.values()) == row.sampled > 0 for row in rows)
     assert rows[0].split == 0 < 0.04 < rows[1].split < 0.06
@@ -56,7 +58,7 @@ async def test_the_oracle_sees_a_reply_that_was_encoded_again(fidelity, tmp_path
     kept = []
     count = fidelity.count
     monkeypatch.setattr(
-        fidelity, "count", lambda name, traces, **rest: kept.extend(traces) or count(name, traces, **rest)
+        fidelity, "count", lambda one, traces, *rest, **more: kept.extend(traces) or count(one, traces, *rest, **more)
     )
     sound = await fidelity.measure(fidelity.SCENARIOS[1], model, episodes=1)
     (trace,) = kept
@@ -69,7 +71,7 @@ async def test_the_oracle_sees_a_reply_that_was_encoded_again(fidelity, tmp_path
     broken = replace(trace, nodes=(replace(first, sampled=sampled), *later))
     for node in later:  # a recorder with this fault would believe itself
         assert digest(broken.prompt(node.id)) != node.prompt_digest
-    row = count("broken", [broken], calls=8, split=0.0)
+    row = count(fidelity.SCENARIOS[1], [broken], family, calls=8, split=0.0)
     assert sound.prefix_violations == 0
     assert row.prefix_violations == row.trained
     assert row.audit_violations > 0
