@@ -15,6 +15,7 @@ from agar.rollout.gateway.call import BadRequest
 from agar.rollout.gateway.chat_completions import CHAT_COMPLETIONS
 from agar.rollout.gateway.dialect import Dialect
 from agar.rollout.gateway.failures import UNKNOWN_KEY, Failure, failure_of
+from agar.rollout.gateway.openapi import describe
 from agar.rollout.gateway.responses import RESPONSES
 from agar.rollout.gateway.session import GatewaySession
 from agar.rollout.gateway.streaming import stream_reply
@@ -44,6 +45,7 @@ def build_app(sessions: Mapping[str, GatewaySession], *, body_bytes: int, ping_s
             routes.append(Route(f"{prefix}{path}", endpoints.replies(dialect), methods=["POST"]))
         routes.append(Route(f"{prefix}/v1/messages/count_tokens", endpoints.count_tokens, methods=["POST"]))
         routes.append(Route(f"{prefix}/v1/models", endpoints.models, methods=["GET"]))
+    routes.append(Route("/openapi.json", endpoints.openapi, methods=["GET"]))
     return Starlette(routes=routes, exception_handlers={HTTPException: _http_error})  # type: ignore[dict-item]
 
 
@@ -52,6 +54,7 @@ class _Endpoints:
         self._sessions = sessions
         self._body_bytes, self._ping_s = body_bytes, ping_s
         self._tools = ToolCache()
+        self._openapi: bytes | None = None
 
     def replies(self, dialect: Dialect) -> Callable[[Request], Awaitable[Response]]:
         """The endpoint that answers calls in a dialect."""
@@ -97,6 +100,13 @@ class _Endpoints:
         row = {"id": session.policy, "object": "model", "created": 0, "owned_by": "agar"}
         return Response(orjson.dumps({"object": "list", "data": [row]}), media_type=_JSON)
 
+    async def openapi(self, request: Request) -> Response:
+        """What is served here; needs no key."""
+        del request
+        if self._openapi is None:
+            self._openapi = orjson.dumps(describe())
+        return Response(self._openapi, media_type=_JSON)
+
     def _session(self, request: Request) -> GatewaySession | None:
         """The session named in the path, else by the API key."""
         key = request.path_params.get("session")
@@ -107,6 +117,9 @@ class _Endpoints:
         return self._sessions.get(key.strip())
 
     async def _body(self, request: Request) -> bytes:
+        kind = request.headers.get("content-type", _JSON).partition(";")[0].strip().lower()
+        if kind != _JSON and not kind.endswith("+json"):
+            raise BadRequest(f"the body must be {_JSON}, got {kind!r}", code="unsupported_media_type")
         declared = request.headers.get("content-length", "")
         if declared.isdecimal() and int(declared) > self._body_bytes:
             raise self._too_large()
@@ -125,12 +138,16 @@ class _Endpoints:
 async def _http_error(request: Request, error: HTTPException) -> Response:
     served = ", ".join([*(f"POST {path}" for path in _DIALECTS), "POST /v1/messages/count_tokens", "GET /v1/models"])
     text = f"{request.method} {_shown(request)} is not served here: {served}"
-    return _failed(_dialect_of(request), Failure(status=error.status_code, message=text, code="not_found"))
+    code = "method_not_allowed" if error.status_code == 405 else "not_found"
+    reply = _failed(_dialect_of(request), Failure(status=error.status_code, message=text, code=code))
+    reply.headers.update(error.headers or {})  # which methods are allowed
+    return reply
 
 
 def _dialect_of(request: Request) -> Dialect:
-    """The dialect of a request that is served to all: Anthropic's clients name their version."""
-    return MESSAGES if "anthropic-version" in request.headers else CHAT_COMPLETIONS
+    """The dialect of a request that no dialect's own path serves: Anthropic's clients name their version."""
+    anthropic = "anthropic-version" in request.headers or "/v1/messages" in request.url.path
+    return MESSAGES if anthropic else CHAT_COMPLETIONS
 
 
 def _shown(request: Request) -> str:

@@ -33,10 +33,13 @@ UNKNOWN_KEY = Failure(
 )
 
 
+_STATUSES = {"request_too_large": 413, "unsupported_media_type": 415}
+
+
 def failure_of(error: Exception) -> Failure:
     """The failure that an exception means; one that is not foreseen is logged and not told."""
     if isinstance(error, BadRequest):
-        status = 413 if error.code == "request_too_large" else 400
+        status = _STATUSES.get(error.code, 400)
         return Failure(status=status, message=str(error), code=error.code, param=error.param)
     if isinstance(error, BusyError):
         return Failure(status=429, message=str(error), code="rate_limit_exceeded", retry=True)
