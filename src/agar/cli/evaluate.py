@@ -2,6 +2,7 @@
 
 import argparse
 
+from agar.cli.garbage import collecting_rarely
 from agar.cli.recipes import add_recipe, read_recipe
 
 
@@ -29,6 +30,7 @@ def run(options: argparse.Namespace) -> int:
     with (
         RunFolder.new(recipe.run.dir, name, command="eval", settings=resolved.json()) as folder,
         View(folder, steps=0) as view,
+        collecting_rarely(),
     ):
         results = run_interruptibly(lambda: play_evaluations(recipe, folder, view))
     print(f"episodes and numbers: {folder.path}")

@@ -3,6 +3,7 @@
 import argparse
 import sys
 
+from agar.cli.garbage import collecting_rarely
 from agar.cli.recipes import add_recipe, read_recipe
 from agar.errors import ConfigError
 
@@ -34,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
     with (
         RunFolder.new(recipe.run.dir, name, command="rollout", settings=resolved.json()) as folder,
         View(folder, steps=0) as view,
+        collecting_rarely(),
     ):
         traces = run_interruptibly(lambda: play_rollouts(recipe, folder, view, groups=options.groups))
     failed = [trace for trace in traces if not trace.outcome.trainable]

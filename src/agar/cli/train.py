@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from agar.cli.garbage import collecting_rarely
 from agar.cli.recipes import add_recipe, read_recipe, take_recipe
 from agar.errors import ConfigError
 
@@ -95,7 +96,8 @@ def train(recipe: "Recipe", folder: "RunFolder", checkpoint: "Checkpoint | None"
     resumed_at = checkpoint.progress().step if checkpoint else -1  # without a checkpoint no step counts
     with View(folder, steps=recipe.run.steps, resume_after=resumed_at) as view:
         work = Run(recipe, folder, view, resume=checkpoint)
-        return run_interruptibly(work.reinforce if training else work.imitate, stoppable=work)
+        with collecting_rarely():
+            return run_interruptibly(work.reinforce if training else work.imitate, stoppable=work)
 
 
 def conclude(result: "Result", command: str) -> None:
