@@ -9,19 +9,33 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from agar.agents.build import build_agent
     from agar.agents.chat import ChatAgent
-    from agar.agents.config import AgentConfig
+    from agar.agents.config import AgentConfig, ChatConfig, HarnessConfig
+    from agar.agents.harness.harness import Harness
     from agar.agents.scripted import ScriptedAgent, ScriptedPolicy, Transcript
 
 _EXPORTS = {
     "AgentConfig": "agar.agents.config",
     "ChatAgent": "agar.agents.chat",
+    "ChatConfig": "agar.agents.config",
+    "Harness": "agar.agents.harness.harness",
+    "HarnessConfig": "agar.agents.config",
     "ScriptedAgent": "agar.agents.scripted",
     "ScriptedPolicy": "agar.agents.scripted",
     "Transcript": "agar.agents.scripted",
     "build_agent": "agar.agents.build",
 }
 
-__all__ = ["AgentConfig", "ChatAgent", "ScriptedAgent", "ScriptedPolicy", "Transcript", "build_agent"]
+__all__ = [
+    "AgentConfig",
+    "ChatAgent",
+    "ChatConfig",
+    "Harness",
+    "HarnessConfig",
+    "ScriptedAgent",
+    "ScriptedPolicy",
+    "Transcript",
+    "build_agent",
+]
 
 
 def __getattr__(name: str) -> object:

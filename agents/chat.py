@@ -26,7 +26,7 @@ class ChatAgent:
         timeout_s: float = 600.0,
         max_retries: int = 1,
     ) -> None:
-        """Make the agent; see `AgentConfig` for the settings.
+        """Make the agent; see `ChatConfig` for the settings.
 
         Raises:
             ConfigError: max_turns is below 1, or there is no such transport.

@@ -211,8 +211,8 @@ class GatewaySession:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if self._sealed is not None and task.done():
-                raise SessionClosedError("the session was sealed while the call was under way") from None
+            if task.cancelled():  # not its caller, who still waits
+                raise SessionClosedError("the session was sealed or hung up while the call was under way") from None
             if call.fingerprint is None or (call.stream and self._waiting[task] == 1):
                 task.cancel()
             raise

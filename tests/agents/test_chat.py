@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from agar.agents.chat import ChatAgent
-from agar.agents.config import AgentConfig
+from agar.agents.config import ChatConfig
 from agar.envs.base import Env
 from agar.envs.runner import as_async
 from agar.errors import ConfigError, DeadlineError, EngineAborted, EngineError, LedgerError, SessionClosedError
@@ -248,7 +248,7 @@ def test_impossible_settings_are_refused(settings):
 def test_the_room_and_its_settings_load_no_openai():
     code = (
         "import sys, agar.agents, agar.agents.build, agar.agents.scripted, agar.agents.hunters;"
-        "agar.agents.build_agent(agar.agents.AgentConfig(transport='direct'));"
+        "agar.agents.build_agent(agar.agents.ChatConfig(transport='direct'));"
         "print(sorted({'openai', 'torch', 'transformers', 'ray', 'aiohttp'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
@@ -256,7 +256,7 @@ def test_the_room_and_its_settings_load_no_openai():
 
 
 def test_the_defaults_are_http_with_one_repetition():
-    assert AgentConfig().model_dump() == {
+    assert ChatConfig().model_dump() == {
         "type": "chat",
         "transport": "http",
         "model": "agar",

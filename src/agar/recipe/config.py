@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from agar.agents.config import AgentConfig
+from agar.agents.config import AgentConfig, ChatConfig
 from agar.config import BaseConfig
 from agar.errors import AgarError, ConfigError
 from agar.ledger.canonicalisers import canonicaliser_of
@@ -66,7 +66,7 @@ class Recipe(BaseConfig):
     """The inference engines of each policy."""
     gateway: GatewayConfig = GatewayConfig()
     """Where agents call; its context length is the models' own unless set."""
-    agent: AgentConfig = AgentConfig()
+    agent: AgentConfig = ChatConfig()
     """Who plays."""
     rollout: RolloutConfig = RolloutConfig()
     """How live rollouts make batches."""
@@ -116,7 +116,7 @@ class Recipe(BaseConfig):
                 f"{place}.policy = {stream.policy!r} is not among the policies {sorted(self.policies)}: "
                 "name one of them, or add its [policies.…] table"
             )
-        check_env(place, stream.env, stream.split, stream.kwargs)
+        check_env(place, stream.env, stream.split, stream.make_kwargs)
 
     def _check_names(self) -> None:
         first: dict[str, int] = {}
@@ -188,6 +188,7 @@ def check_env(place: str, env: str, split: str, kwargs: Mapping[str, Any]) -> No
         ConfigError: says which of them, and why.
         AgarError: what the constructor raised on purpose: something is missing on this machine.
     """
+    from agar.envs.isolation.env import ProcessEnv
     from agar.envs.registry import make, spec  # gymnasium is slow to import; a recipe without tasks does without
 
     try:
@@ -202,6 +203,8 @@ def check_env(place: str, env: str, split: str, kwargs: Mapping[str, Any]) -> No
         raise ConfigError(f"{place}.split = {split!r}: {env} has no task in it: name another split")
     try:
         made = make(env, **kwargs)
+        if isinstance(made, ProcessEnv):  # made in its process only when it is used
+            made.start()
     except ConfigError as error:
         raise ConfigError(f"{place}.kwargs: {error}") from error
     except AgarError:
