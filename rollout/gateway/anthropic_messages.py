@@ -111,14 +111,18 @@ def _read(
     if asked.thread is not None:
         before, held = _thread(asked.thread, messages)
         known = known if asked.tools is not None else held
-    system = messages.read([request["system"]], _system, name="system").messages if asked.system else ()
+    system: tuple[Message, ...] = ()
+    unknown: dict[str, Any] = {}
+    if asked.system:
+        told = messages.read([request["system"]], _system, name="system")
+        system, unknown = told.messages, dict(zip(["system"], told.unknown.values(), strict=False))
     if system and before and before[0].role == "system":
         before = before[1:]
     history = messages.read(asked.messages, _message, before=(*system, *before))
     return ModelCall(
         messages=history.messages,
         tools=known,
-        requested=wishes_of(request, _READ, offered.kept, history.unknown, _output(request)),
+        requested=wishes_of(request, _READ, offered.kept, unknown, history.unknown, _output(request)),
         model=asked.model,
         fingerprint=fingerprint(compact(request), request, dialect=b"messages", stream=stream),
         stream=stream,
@@ -171,7 +175,9 @@ def _thread(thread: Thread, messages: MessageCache) -> tuple[tuple[Message, ...]
 def _system(system: Any, name: str, index: int, spelt: Spelt) -> ReadRow:
     del index, spelt
     read = _SYSTEM.read(system, name)
-    unknown = {k: v for block in read or () if not isinstance(block, str) for k, v in unknown_fields(block).items()}
+    unknown: dict[str, Any] = {}
+    for place, block in enumerate(read if isinstance(read, list) else ()):
+        unknown |= unknown_fields(block, f"[{place}].")
     return ReadRow(messages=(Message(role="system", content=_told(read, name)),), unknown=unknown)
 
 

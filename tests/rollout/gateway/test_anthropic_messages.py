@@ -4,6 +4,7 @@ from pathlib import Path
 
 import anthropic
 import httpx
+import pydantic
 import pytest
 
 from agar.errors import DeadlineError, EngineAborted, EngineError
@@ -228,6 +229,59 @@ async def test_wishes_and_unknown_fields_are_kept_in_the_record(http, session):
     assert node.requested == wishes | {"max_tokens": 32000, "tools": [web], "model": "claude"}
     assert [tool.name for tool in node.tools] == ["sh"]
     assert (node.sampling.temperature, node.sampling.max_tokens) == (1.0, 64)
+
+
+async def test_a_stop_sequence_ends_a_message_and_is_named(scripted, family, trained):
+    async with serving(scripted("I look. STOP gold", "end"), family) as gateway:
+        session = opened(gateway)
+        async with client_of(session) as client:
+            first = await client.messages.create(**BODY, stop_sequences=["x", "STOP"])
+            async with client.messages.stream(**BODY, stop_sequences=["x", "STOP"]) as stream:
+                streamed = await stream.get_final_message()
+            history = [ASK, {"role": "assistant", "content": first.content}, ASK]
+            await client.messages.create(model="main", max_tokens=64, messages=history)
+        sealed = session.seal()
+    for message in (first, streamed):
+        assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", "STOP")
+        assert message.content[0].text == "I look. "
+    assert sealed.nodes[0].sampling.stop == ("x", "STOP")
+    assert ([node.parent for node in sealed.nodes], sealed.divergences) == ([None, 0], ())
+    assert len(trained(sealed)) == 1
+
+
+async def test_calls_that_the_caller_forbids_are_withheld(client, session):
+    none = await client.messages.create(**BODY, tools=TOOLS, tool_choice={"type": "none"})
+    assert ([block.type for block in none.content], none.stop_reason) == (["text"], "end_turn")
+    assert "withheld" in none.parse_error
+    wish = {"type": "auto", "disable_parallel_tool_use": True}
+    await client.messages.create(**BODY, tools=TOOLS, tool_choice=wish)
+    assert session.seal().nodes[1].requested == {"tool_choice": wish}
+
+
+@pytest.mark.parametrize("form", ["ignore", "constrain"])
+async def test_a_form_of_output_is_parsed_by_the_client(scripted, family, form):
+    class Gold(pydantic.BaseModel):
+        amount: int
+
+    async with serving(scripted('{"amount":29}'), family) as gateway:
+        session = opened(gateway, record=RecordPolicy(output_form=form))
+        async with client_of(session) as client:
+            message = await client.messages.parse(**BODY, output_format=Gold)
+        (node,) = session.seal().nodes
+    assert message.parsed_output == Gold(amount=29)
+    assert (node.sampling.json_schema is None) == (form == "ignore") == ("output_config.format" in node.requested)
+
+
+async def test_fields_that_no_model_names_are_kept_wherever_they_stand(http, session):
+    block = {"type": "text", "text": "a", "mood": "calm", "cache_control": {"type": "ephemeral"}}
+    body = BODY | {"messages": [ASK | {"name": "bob"}], "system": [block], "tools": [TOOLS[0] | {"cost": 3}]}
+    assert (await http.post("/messages", json=body | {"output_config": {"effort": "low"}})).status_code == 200
+    assert session.seal().nodes[0].requested == {
+        "messages[0]": {"name": "bob"},
+        "system": {"[0].mood": "calm"},
+        "tools[0]": {"cost": 3},
+        "output_config": {"effort": "low"},
+    }
 
 
 async def test_blocks_become_messages_in_their_order(http, session):

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import httpx
 import openai
+import pydantic
 import pytest
 
 from agar.errors import EngineError
+from agar.ledger.config import RecordPolicy
 from agar.ledger.node import Divergence
 from agar.rollout.gateway.config import GatewayConfig
 from agar.rollout.gateway.server import Gateway
@@ -203,6 +205,98 @@ async def test_a_request_that_cannot_be_served_names_its_field(http, session, ch
     assert reply.status_code == 400
     assert reply.json()["error"]["param"] == param
     assert session.seal().nodes == ()
+
+
+# ------------------------------------------------------------------------------------------ stored responses
+
+
+async def test_a_conversation_goes_on_from_a_response_by_its_id(client, session, engine, trained):
+    first = await client.responses.create(**BODY, tools=TOOLS, instructions="Be brief.")
+    result = {"type": "function_call_output", "call_id": first.output[1].call_id, "output": "box 83"}
+    second = await client.responses.create(
+        model="main", input=[result], previous_response_id=first.id, tools=TOOLS, instructions="Be brief."
+    )
+    async with client.responses.stream(
+        model="main", input="Sure?", previous_response_id=second.id, tools=TOOLS, instructions="Be brief."
+    ) as stream:
+        third = await stream.get_final_response()
+    assert (second.output_text, third.output_text) == ("gold", "again")
+    again = await client.responses.create(  # a fork, without instructions: they are not carried over
+        model="main", input=[result], previous_response_id=first.id, tools=TOOLS
+    )
+    assert again.output_text == "again"
+    sealed = session.seal()
+    assert [node.parent for node in sealed.nodes] == [None, 0, 1, None]
+    assert [[m.role for m in node.messages] for node in sealed.nodes] == [
+        ["system", "user"],
+        ["tool"],
+        ["user"],
+        ["user", "assistant", "tool"],
+    ]
+    assert engine.prompts[3].tolist() != engine.prompts[1].tolist()
+    assert len(trained(sealed)) == 2
+
+
+async def test_items_of_a_response_may_be_named_instead_of_sent(scripted, family, trained):
+    said = Message(
+        role="assistant",
+        content="Look.",
+        reasoning="Hm.",
+        tool_calls=tuple(ToolCall(id="", name="sh", arguments={"n": n}) for n in (1, 2)),
+    )
+    async with serving(scripted(said, "gold"), family) as gateway:
+        session = gateway.open(policy="main", sampling=Sampling(max_tokens=128))
+        async with openai.AsyncOpenAI(base_url=session.base_url, api_key=session.id, max_retries=0) as client:
+            first = await client.responses.create(**BODY, tools=TOOLS)
+            history = [{"role": "user", "content": "Start."}]
+            history += [{"type": "item_reference", "id": item.id} for item in first.output]
+            history += [
+                {"type": "function_call_output", "call_id": item.call_id, "output": "x"} for item in first.output[2:]
+            ]
+            assert (await client.responses.create(model="main", input=history, tools=TOOLS)).output_text == "gold"
+            for id in ("fc_x_0", first.output[2].id + "9", "msg_", "", "fc_" + "9" * 5000):
+                with pytest.raises(openai.BadRequestError):
+                    await client.responses.create(model="main", input=[{"type": "item_reference", "id": id}])
+        sealed = session.seal()
+    assert [node.parent for node in sealed.nodes] == [None, 0]
+    assert sealed.divergences == ()
+    assert len(trained(sealed)) == 1
+
+
+async def test_a_response_that_is_not_stored_and_one_of_another_session_cannot_be_gone_on_from(gateway, client):
+    kept = await client.responses.create(**BODY)
+    dropped = await client.responses.create(**BODY, store=False)
+    stranger = gateway.open(policy="main", sampling=Sampling(max_tokens=64))
+    async with openai.AsyncOpenAI(base_url=stranger.base_url, api_key=stranger.id, max_retries=0) as other:
+        for asking, response in ((client, dropped), (other, kept), (other, dropped)):
+            with pytest.raises(openai.BadRequestError) as caught:
+                await asking.responses.create(model="main", input="x", previous_response_id=response.id)
+            assert caught.value.code == "previous_response_not_found"
+        reference = {"type": "item_reference", "id": kept.output[0].id}
+        with pytest.raises(openai.BadRequestError):
+            await other.responses.create(model="main", input=[reference])
+    assert stranger.seal().nodes == ()
+
+
+class Gold(pydantic.BaseModel):
+    amount: int
+
+
+@pytest.mark.parametrize("form", ["ignore", "constrain"])
+async def test_a_form_of_output_is_parsed_by_the_client(scripted, family, form):
+    async with serving(scripted('{"amount":29}'), family) as gateway:
+        session = gateway.open(policy="main", sampling=Sampling(), record=RecordPolicy(output_form=form))
+        async with openai.AsyncOpenAI(base_url=session.base_url, api_key=session.id, max_retries=0) as client:
+            reply = await client.responses.parse(**BODY, text_format=Gold)
+        (node,) = session.seal().nodes
+    assert reply.output_parsed == Gold(amount=29)
+    assert (node.sampling.json_schema is None) == (form == "ignore") == ("text.format" in node.requested)
+
+
+async def test_calls_that_the_caller_forbids_are_withheld(client):
+    reply = await client.responses.create(**BODY, tools=TOOLS, tool_choice="none")
+    assert [item.type for item in reply.output] == ["message"]
+    assert "withheld" in reply.parse_error
 
 
 # ------------------------------------------------------------------------------------ recorded exchanges
