@@ -1,6 +1,7 @@
 """The environment contract: `Env` and `AsyncEnv` are `gymnasium.Env` classes whose actions are turns."""
 
 import functools
+import inspect
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
@@ -9,6 +10,7 @@ import gymnasium
 from gymnasium.spaces import Space
 
 from agar.envs.driver import LoopThread
+from agar.envs.rendering import rendering
 from agar.envs.spaces import MessageSpace, Observation, TurnSpace
 from agar.types import TaskRow, ToolSpec, Turn
 
@@ -19,13 +21,47 @@ StepResult = tuple[Observation, float, bool, bool, dict[str, Any]]
 
 
 def _accepting_text(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a step method be called with a str where it expects a Turn."""
+    """Let a step method be called with a str where it expects a Turn; remember the turn for `render`."""
+    if inspect.iscoroutinefunction(method):
+
+        @functools.wraps(method)
+        async def astep(self: "Env", action: Turn | str) -> Any:
+            turn = Turn.of(action)
+            result = await method(self, turn)
+            self._remember(turn, result)
+            return result
+
+        return astep
 
     @functools.wraps(method)
-    def step(self: Any, action: Turn | str) -> Any:
-        return method(self, Turn.of(action))
+    def step(self: "Env", action: Turn | str) -> Any:
+        turn = Turn.of(action)
+        result = method(self, turn)
+        self._remember(turn, result)
+        return result
 
     return step
+
+
+def _remembered(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Remember for `render` what a reset method gives."""
+    if inspect.iscoroutinefunction(method):
+
+        @functools.wraps(method)
+        async def areset(self: "Env", **kwargs: Any) -> Any:
+            result = await method(self, **kwargs)
+            self._remember(None, result)
+            return result
+
+        return areset
+
+    @functools.wraps(method)
+    def reset(self: "Env", **kwargs: Any) -> Any:
+        result = method(self, **kwargs)
+        self._remember(None, result)
+        return result
+
+    return reset
 
 
 class Env(gymnasium.Env[Observation, Turn]):
@@ -38,11 +74,15 @@ class Env(gymnasium.Env[Observation, Turn]):
     (`dict[str, float]`) and `failure` (an `Outcome`).
     """
 
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  # Gymnasium's own form
+    _latest: tuple[Turn | None, Any] | None = None
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name in ("step", "astep"):
-            if name in cls.__dict__:
-                setattr(cls, name, _accepting_text(cls.__dict__[name]))
+        for names, around in ((("step", "astep"), _accepting_text), (("reset", "areset"), _remembered)):
+            for name in names:
+                if name in cls.__dict__:
+                    setattr(cls, name, around(cls.__dict__[name]))
 
     @functools.cached_property
     def observation_space(self) -> Space[Observation]:  # type: ignore[override]
@@ -73,6 +113,22 @@ class Env(gymnasium.Env[Observation, Turn]):
         """
         gymnasium.Env.reset(self, seed=seed)
         return "", {}
+
+    def render(self) -> str | None:
+        """The latest turn and what it was answered, as a text; None where the render mode is not `ansi`.
+
+        An author who has more to show (a board, a map) writes it over.
+        """
+        if self.render_mode != "ansi":
+            return None
+        if self._latest is None:
+            return "Nothing has happened yet."
+        turn, result = self._latest
+        return rendering(turn, result)
+
+    def _remember(self, turn: Turn | None, result: Any) -> None:
+        if self.render_mode == "ansi":
+            self._latest = (turn, result)
 
     def gold(self) -> Turn | str | None:
         """The best next turn from where the episode stands, by an author who knows the answer.
@@ -138,6 +194,15 @@ class AsyncEnv(Env):
             DeadlineError: it took longer than `drive_timeout_s`.
         """
         return self._drive(lambda: self.astep(action), "astep")
+
+    def release(self) -> None:
+        """Drive `arelease`, where there is anything to let go of.
+
+        Raises:
+            DeadlineError: it took longer than `drive_timeout_s`.
+        """
+        if self._driver is not None:
+            self._drive(self.arelease, "arelease")
 
     def close(self) -> None:
         """Release the episode and stop the loop; calling it again does nothing."""

@@ -4,20 +4,28 @@ import copy
 import difflib
 import inspect
 import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium
 
+from agar.envs.plugins import load_plugins
 from agar.envs.tasks import SeededTasks, TaskSet, TaskSource
 from agar.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agar.envs.isolation.config import ProcessLimits
 
 logger = logging.getLogger(__name__)
 
 EntryPoint = Callable[..., gymnasium.Env[Any, Any]] | str
 """A class or function that makes an environment, or "module:attribute" that names one."""
+
+Isolation = Literal["inline", "process"]
+"""Where an environment runs: in this process, or in one of its own, which can be killed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +42,10 @@ class EnvSpec:
     """Gives the task set of a split; or "module:attribute" that names it."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of every `make`, which may override them."""
+    isolation: Isolation = "inline"
+    """Where it runs unless `make` says otherwise."""
+    limits: "ProcessLimits | None" = None
+    """What its process may use; None takes the defaults."""
 
     def tasks(self, split: str = "train") -> TaskSet:
         """The task set of a split.
@@ -41,7 +53,7 @@ class EnvSpec:
         Raises:
             ConfigError: the split is unknown, or the named source cannot be imported.
         """
-        source: TaskSource = _load(self.task_source) if isinstance(self.task_source, str) else self.task_source
+        source: TaskSource = load(self.task_source) if isinstance(self.task_source, str) else self.task_source
         return source(split)
 
 
@@ -60,6 +72,7 @@ _BUILTIN = (
     ),
 )
 
+_VERSION = re.compile(r"-v\d+$")
 _specs: dict[str, EnvSpec] = {}
 
 
@@ -70,6 +83,8 @@ def register(
     max_turns: int | None = None,
     tasks: TaskSource | str | None = None,
     kwargs: Mapping[str, Any] | None = None,
+    isolation: Isolation = "inline",
+    limits: "ProcessLimits | None" = None,
 ) -> EnvSpec:
     """Register an environment here and in Gymnasium; a name that agar knows already is replaced.
 
@@ -80,6 +95,8 @@ def register(
         tasks: a function from split to task set, or "module:attribute". The default gives seeded tasks, whose train
             and held-out seeds are disjoint.
         kwargs: arguments of every `make`.
+        isolation: `process` runs it in a process of its own: whatever it does, it hurts only its own episode.
+        limits: what that process may use.
 
     Returns:
         What was registered.
@@ -95,6 +112,8 @@ def register(
         max_turns=max_turns,
         task_source=SeededTasks(id) if tasks is None else tasks,
         kwargs=dict(kwargs or {}),
+        isolation=_checked(isolation),
+        limits=limits,
     )
     old = _specs.get(id)
     if old is not None and _name(old.entry_point) != _name(entry_point):
@@ -103,23 +122,96 @@ def register(
     return spec
 
 
-def make(id: str, **kwargs: Any) -> gymnasium.Env[Any, Any]:
+def make(
+    id: str,
+    *,
+    isolation: Isolation | None = None,
+    limits: "ProcessLimits | Mapping[str, Any] | None" = None,
+    render_mode: str | None = None,
+    **kwargs: Any,
+) -> gymnasium.Env[Any, Any]:
     """Make an environment, without Gymnasium's wrappers around it.
 
     Args:
-        id: its name; "module:Name-v0" imports the module first.
+        id: its name; "module:Name-v0" imports the module first; without "-v0" its latest version is meant.
+        isolation: where it runs; None leaves it as it was registered.
+        limits: what its own process may use; a mapping holds the fields of `ProcessLimits`.
+        render_mode: `ansi` for an environment whose `render` gives a text.
         kwargs: arguments of its constructor, over those it was registered with.
 
     Returns:
         The environment; `env.spec` says how it was made, its turn limit included (`as_async` applies it).
 
     Raises:
-        ConfigError: nobody registered the name, its entry point cannot be imported or is not an environment, or an
-            argument is not one of the constructor's.
+        ConfigError: nobody registered the name, its entry point cannot be imported or is not an environment, an
+            argument is not one of the constructor's, or there are limits but no process.
     """
     entry = spec(id)
-    creator = _load(entry.entry_point) if isinstance(entry.entry_point, str) else entry.entry_point
     arguments = {**entry.kwargs, **kwargs}
+    where = entry.isolation if isolation is None else _checked(isolation)
+    if limits is not None and where == "inline":
+        raise ConfigError(f'limits of {entry.id} bound its own process: make it with isolation="process" too')
+    env = _isolated(entry, arguments, limits) if where == "process" else _inline(entry, arguments)
+    env.unwrapped.render_mode = render_mode
+    env.unwrapped.spec = copy.copy(gymnasium.registry[entry.id])
+    env.unwrapped.spec.kwargs = arguments
+    return env
+
+
+def spec(id: str) -> EnvSpec:
+    """What is known of an environment.
+
+    Args:
+        id: its name; "module:Name-v0" imports the module first; without "-v0" its latest version is meant.
+
+    Raises:
+        ConfigError: nobody registered the name, or the module cannot be imported.
+    """
+    module, _, name = id.rpartition(":")
+    if module:
+        _import(module, wanted_by=id)
+    if name in _specs:
+        return _specs[name]
+    broken = [reason for reason in load_plugins().values() if reason is not None]
+    if name in _specs:
+        return _specs[name]
+    if versions := [known for known in _specs if _VERSION.sub("", known) == name]:
+        return _specs[max(versions, key=lambda known: int(known.rpartition("-v")[2]))]
+    near = difflib.get_close_matches(name, _specs, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else 'register it, or name its module: "module:Name-v0"'
+    raise ConfigError("; ".join([f"no environment is registered as {name!r}: {hint}", *broken]))
+
+
+def registered() -> list[str]:
+    """The names of all registered environments, those of installed packages included, sorted."""
+    load_plugins()
+    return sorted(_specs)
+
+
+def _add(entry: EnvSpec) -> None:
+    if entry.id in gymnasium.registry:
+        if entry.id not in _specs:
+            raise ConfigError(f"{entry.id} is an environment of Gymnasium's: choose another name")
+        del gymnasium.registry[entry.id]  # Gymnasium warns when a name is registered twice
+    try:
+        gymnasium.register(entry.id, _Maker(entry.id), max_episode_steps=entry.max_turns, kwargs=dict(entry.kwargs))
+    except gymnasium.error.Error as error:
+        raise ConfigError(f"{entry.id!r} cannot be registered: {error}") from error
+    _specs[entry.id] = entry
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """What Gymnasium calls to make an environment of ours."""
+
+    id: str
+
+    def __call__(self, **kwargs: Any) -> gymnasium.Env[Any, Any]:
+        return make(self.id, **kwargs)
+
+
+def _inline(entry: EnvSpec, arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    creator = load(entry.entry_point) if isinstance(entry.entry_point, str) else entry.entry_point
     try:
         env = creator(**arguments)
     except TypeError as error:
@@ -130,48 +222,32 @@ def make(id: str, **kwargs: Any) -> gymnasium.Env[Any, Any]:
         raise
     if not isinstance(env, gymnasium.Env):
         raise ConfigError(f"{entry.id} must be a gymnasium.Env, got {type(env).__name__}: subclass agar.Env")
-    env.unwrapped.spec = copy.copy(gymnasium.registry[entry.id])
-    env.unwrapped.spec.kwargs = arguments
     return env
 
 
-def spec(id: str) -> EnvSpec:
-    """What is known of an environment.
+def _isolated(
+    entry: EnvSpec, arguments: Mapping[str, Any], limits: "ProcessLimits | Mapping[str, Any] | None"
+) -> gymnasium.Env[Any, Any]:
+    from agar.envs.isolation.config import ProcessLimits
+    from agar.envs.isolation.env import ProcessEnv
 
-    Args:
-        id: its name; "module:Name-v0" imports the module first.
+    if isinstance(limits, Mapping):
+        limits = ProcessLimits.model_validate(limits)
+    return ProcessEnv(entry.id, entry.entry_point, arguments, limits or entry.limits or ProcessLimits())
+
+
+def _checked(isolation: Isolation) -> Isolation:
+    if isolation not in ("inline", "process"):
+        raise ConfigError(f'isolation must be "inline" or "process", got {isolation!r}')
+    return isolation
+
+
+def load(name: str) -> Any:
+    """What "module:attribute" names.
 
     Raises:
-        ConfigError: nobody registered the name, or the module cannot be imported.
+        ConfigError: it cannot be found.
     """
-    module, _, name = id.rpartition(":")
-    if module:
-        _import(module, wanted_by=id)
-    if name in _specs:
-        return _specs[name]
-    near = difflib.get_close_matches(name, _specs, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else 'register it, or name its module: "module:Name-v0"'
-    raise ConfigError(f"no environment is registered as {name!r}: {hint}")
-
-
-def registered() -> list[str]:
-    """The names of all registered environments, sorted."""
-    return sorted(_specs)
-
-
-def _add(entry: EnvSpec) -> None:
-    if entry.id in gymnasium.registry:
-        if entry.id not in _specs:
-            raise ConfigError(f"{entry.id} is an environment of Gymnasium's: choose another name")
-        del gymnasium.registry[entry.id]  # Gymnasium warns when a name is registered twice
-    try:
-        gymnasium.register(entry.id, entry.entry_point, max_episode_steps=entry.max_turns, kwargs=dict(entry.kwargs))
-    except gymnasium.error.Error as error:
-        raise ConfigError(f"{entry.id!r} cannot be registered: {error}") from error
-    _specs[entry.id] = entry
-
-
-def _load(name: str) -> Any:
     module, _, attribute = name.partition(":")
     if not attribute:
         raise ConfigError(f'expected "module:attribute", got {name!r}')

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -11,6 +10,7 @@ import gymnasium
 
 from agar.envs.background import in_thread
 from agar.envs.base import AsyncEnv
+from agar.envs.contract import OBSERVATION_CHARS, checked_reset, checked_step, told
 from agar.errors import AgarError, EnvError, SandboxError
 from agar.types import Message, Outcome, ToolSpec, Turn
 
@@ -20,7 +20,11 @@ T = TypeVar("T")
 
 
 def as_async(
-    env: gymnasium.Env[Any, Any], *, max_turns: int | None = None, step_timeout_s: float = 600.0
+    env: gymnasium.Env[Any, Any],
+    *,
+    max_turns: int | None = None,
+    step_timeout_s: float = 600.0,
+    max_observation_chars: int = OBSERVATION_CHARS,
 ) -> "AsyncRunner":
     """Drive an environment from asynchronous code.
 
@@ -29,13 +33,16 @@ def as_async(
             thread: perhaps another one at every step, never two at once.
         max_turns: truncate after this many turns. None takes the limit that it was registered with, if any.
         step_timeout_s: how long one reset or step may take.
+        max_observation_chars: the largest observation, in characters of its texts and image URLs.
 
     Returns:
         An `AsyncEnvLike`, and an async context manager that closes the environment.
     """
     if max_turns is None and env.spec is not None:
         max_turns = env.spec.max_episode_steps
-    return AsyncRunner(env, max_turns=max_turns, step_timeout_s=step_timeout_s)
+    return AsyncRunner(
+        env, max_turns=max_turns, step_timeout_s=step_timeout_s, max_observation_chars=max_observation_chars
+    )
 
 
 class AsyncRunner:
@@ -47,11 +54,19 @@ class AsyncRunner:
     raises becomes an `EnvError`.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], *, max_turns: int | None, step_timeout_s: float) -> None:
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        *,
+        max_turns: int | None,
+        step_timeout_s: float,
+        max_observation_chars: int = OBSERVATION_CHARS,
+    ) -> None:
         """See `as_async`."""
         self.env = env
         self.max_turns = max_turns
         self.step_timeout_s = step_timeout_s
+        self.max_observation_chars = max_observation_chars
         self.turns = 0
         """Turns taken in this episode."""
         self._playing = False
@@ -78,13 +93,9 @@ class AsyncRunner:
             result = await self._within(self._async.areset(seed=seed, options=options), "reset")
         else:
             result = await self._within(self._blocking(lambda: self.env.reset(seed=seed, options=options)), "reset")
-        match result:
-            case (observation, dict() as info):
-                pass
-            case _:
-                raise EnvError(f"{self._name}.reset must return (observation, info dict), got {_shape(result)}")
+        messages, info = checked_reset(result, name=self._name, max_chars=self.max_observation_chars)
         self.turns, self._playing = 0, True
-        return self._messages(observation), info
+        return messages, info
 
     async def astep(self, action: Turn | str) -> tuple[list[Message], float, bool, bool, dict[str, Any]]:
         """Take one turn: observation, reward, terminated, truncated, info.
@@ -104,7 +115,9 @@ class AsyncRunner:
         except SandboxError as error:
             await self._release()
             return [], 0.0, False, True, {"failure": Outcome.INFRA_ERROR, "failure_reason": str(error)}
-        messages, reward, terminated, truncated, info = self._checked(result)
+        messages, reward, terminated, truncated, info = checked_step(
+            result, name=self._name, max_chars=self.max_observation_chars
+        )
         self.turns += 1
         if self.max_turns is not None and self.turns >= self.max_turns and not (terminated or truncated):
             truncated = True
@@ -147,10 +160,12 @@ class AsyncRunner:
                 return await work
         except AgarError:
             raise
+        except SystemExit as error:  # an environment's wish to end the process is its own fault
+            raise EnvError(f"{self._name}.{what} raised {told(error)}") from error
         except Exception as error:
             if deadline.expired():
                 raise EnvError(f"{self._name}.{what} did not return within {self.step_timeout_s:g} s") from error
-            raise EnvError(f"{self._name}.{what} raised {type(error).__name__}: {error}") from error
+            raise EnvError(f"{self._name}.{what} raised {told(error)}") from error
 
     def _step(self, turn: Turn) -> Any:
         return self.env.step(turn)
@@ -165,53 +180,3 @@ class AsyncRunner:
     async def _release(self) -> None:
         if self._async is not None:
             await self._async.arelease()
-
-    def _checked(self, result: Any) -> tuple[list[Message], float, bool, bool, dict[str, Any]]:
-        if not (isinstance(result, tuple) and len(result) == 5 and isinstance(result[4], dict)):
-            raise EnvError(
-                f"{self._name}.step must return (observation, reward, terminated, truncated, info dict), "
-                f"got {_shape(result)}"
-            )
-        observation, reward, terminated, truncated, info = result
-        try:
-            reward = float(reward)
-        except (TypeError, ValueError) as error:
-            raise EnvError(f"{self._name}.step gave the reward {reward!r}: return a number") from error
-        if not math.isfinite(reward):
-            raise EnvError(f"{self._name}.step gave the reward {reward}: return a finite number")
-        if info.get("failure") is not None:
-            try:
-                info = {**info, "failure": Outcome(info["failure"])}
-            except ValueError as error:
-                raise EnvError(f'{self._name}: info["failure"] is {info["failure"]!r}: set an agar.Outcome') from error
-        if info.get("reward_parts") is not None:
-            info = {**info, "reward_parts": self._parts(info["reward_parts"])}
-        return self._messages(observation), reward, bool(terminated), bool(truncated), info
-
-    def _parts(self, parts: Any) -> dict[str, float]:
-        try:
-            found = {str(name): float(value) for name, value in parts.items()}
-        except (AttributeError, TypeError, ValueError) as error:
-            raise EnvError(
-                f'{self._name}: info["reward_parts"] is {parts!r}: set a table of names and numbers'
-            ) from error
-        if not all(map(math.isfinite, found.values())):
-            raise EnvError(f'{self._name}: info["reward_parts"] is {parts!r}: its numbers must be finite')
-        return found
-
-    def _messages(self, observation: Any) -> list[Message]:
-        match observation:
-            case str():
-                return [Message(role="user", content=observation)] if observation else []
-            case Message():
-                return [observation]
-            case list() | tuple() if all(isinstance(item, Message) for item in observation):
-                return list(observation)
-        raise EnvError(
-            f"{self._name} gave an observation of type {type(observation).__name__}, expected str, Message or "
-            "list[Message]: convert it, for instance with gymnasium.wrappers.TransformObservation"
-        )
-
-
-def _shape(value: Any) -> str:
-    return f"a tuple of {len(value)}" if isinstance(value, tuple) else type(value).__name__

@@ -5,6 +5,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from agar.config import BaseConfig
+from agar.envs.isolation.config import ProcessLimits
+from agar.envs.tasks.columns import TaskColumns
 from agar.types import Sampling
 
 
@@ -25,15 +27,38 @@ class SamplingConfig(BaseConfig):
         return Sampling(temperature=self.temperature, top_p=self.top_p, top_k=self.top_k, max_tokens=self.max_tokens)
 
 
-class TasksConfig(BaseConfig):
-    """One stream of tasks."""
+class EnvConfig(BaseConfig):
+    """Which environment is played, how it is made, and where it runs."""
 
     env: str = Field(min_length=1)
     """Environment id, for instance `Hunt-v0`, or `module:Id-v0` to import a module first."""
-    split: str = "train"
-    """Which part of the environment's task set."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
     """Passed to the environment's constructor."""
+    isolation: Literal["inline", "process"] | None = None
+    """`process` runs every episode's environment in a process of its own; None leaves it as it was registered."""
+    limits: ProcessLimits | None = None
+    """What that process may use."""
+
+    @property
+    def make_kwargs(self) -> dict[str, Any]:
+        """What `agar.make` takes beside the id."""
+        where = {} if self.isolation is None else {"isolation": self.isolation}
+        bounds = {} if self.limits is None else {"limits": self.limits}
+        return {**self.kwargs, **where, **bounds}
+
+
+class TasksConfig(EnvConfig):
+    """One stream of tasks."""
+
+    split: str = "train"
+    """Which part of the environment's task set."""
+    path: str | None = Field(None, min_length=1)
+    """Where the tasks are, instead of in the environment's own set: `FILE.jsonl`, `FILE.parquet`, `hf:DATASET` or
+    `module:attr`, perhaps with a slice: `FILE.jsonl@[:1000]`."""
+    columns: TaskColumns = TaskColumns()
+    """Which column of `path` is what."""
+    curriculum: str | None = Field(None, pattern=r"^[\w.]+:\w+$")
+    """`module:attr` of a class or function without arguments that gives an `agar.envs.tasks.Curriculum`."""
     policy: str = "main"
     """The policy that plays and is trained."""
     weight: float = Field(1.0, gt=0.0)
@@ -42,17 +67,17 @@ class TasksConfig(BaseConfig):
     """Draw tasks in an order shuffled by the run's seed, anew each epoch."""
 
 
-class EvaluationConfig(BaseConfig):
+class EvaluationConfig(EnvConfig):
     """One evaluation: an environment's held-out tasks under fixed sampling."""
 
-    env: str = Field(min_length=1)
-    """Environment id."""
     name: str | None = Field(None, pattern=r"^[A-Za-z0-9._-]+$")
     """What its numbers and traces are called; None takes the environment's id."""
     split: str = "heldout"
     """Which part of the environment's task set."""
-    kwargs: dict[str, Any] = Field(default_factory=dict)
-    """Passed to the environment's constructor."""
+    path: str | None = Field(None, min_length=1)
+    """Where the tasks are, instead of in the environment's own set; as in `[[tasks]]`."""
+    columns: TaskColumns = TaskColumns()
+    """Which column of `path` is what."""
     policy: str = "main"
     """The policy that plays."""
     tasks: int = Field(128, ge=1)

@@ -72,7 +72,7 @@ async def evaluate(
             index=index,
             task=task,
             env=config.env,
-            env_kwargs=config.kwargs,
+            env_kwargs=config.make_kwargs,
             policy=config.policy,
         )
         for ordinal, task in enumerate(tasks)

@@ -225,7 +225,7 @@ class Scheduler:
             index=index,
             task=group.task,
             env=stream.env,
-            env_kwargs=stream.kwargs,
+            env_kwargs=stream.make_kwargs,
             policy=stream.policy,
         )
         return await play_with_retries(attempt, self._play, retries=self._config.attempt_retries, counts=self._counts)

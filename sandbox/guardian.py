@@ -136,6 +136,7 @@ def main(argv: list[str]) -> int:
         close_fds=False,  # what the owner passed to the guardian is meant for the command
         preexec_fn=_die_with_guardian,
     )
+    os.closerange(3, 1024)  # the guardian's own copies, or nobody would see the command close its end
     status = _watch(owner, process.pid)
     _clear(process.pid, grace_s)
     process.returncode = 143 if status is None else os.waitstatus_to_exitcode(status)  # reaped here, not by subprocess

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import Field
 
 from agar.config import BaseConfig
+from agar.rollout.config import EnvConfig
 
 
 class DemonstratorConfig(BaseConfig):
@@ -27,15 +28,11 @@ class PhaseConfig(BaseConfig):
     """Who demonstrates."""
 
 
-class DemonstrationsConfig(BaseConfig):
+class DemonstrationsConfig(EnvConfig):
     """Transcripts of scripted agents, to imitate."""
 
-    env: str = Field(min_length=1)
-    """Environment id, for instance `Hunt-v0`."""
     split: str = "train"
     """Which part of the environment's task set."""
-    kwargs: dict[str, Any] = Field(default_factory=dict)
-    """Passed to the environment's constructor."""
     policy: str = "main"
     """The policy that imitates."""
     phases: tuple[PhaseConfig, ...] = Field(min_length=1)

@@ -193,7 +193,7 @@ async def play(config: DemonstrationsConfig, agent: ScriptedAgent, *, task: Task
         DeadlineError: it took longer than `episode_timeout_s`.
         EnvError: the environment or its sandbox failed.
     """
-    env = as_async(make(config.env, **config.kwargs))
+    env = as_async(make(config.env, **config.make_kwargs))
     try:
         async with asyncio.timeout(config.episode_timeout_s):
             transcript = await agent.transcript(env, task, attempt=attempt)

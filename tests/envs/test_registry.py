@@ -7,6 +7,7 @@ import gymnasium
 import pytest
 
 import agar
+from agar.envs import plugins
 from agar.envs.base import Env
 from agar.envs.library.guess import Guess
 from agar.envs.registry import make, register, registered, spec
@@ -147,6 +148,31 @@ def test_tasks_come_from_the_environments_own_source_or_from_seeds():
     register("Named-v0", Sized, tasks="agar.envs.library.hunt:tasks")
     assert spec("Named-v0").tasks("train")[0].prompt.startswith("Start at")
     assert register("Seeds-v0", Sized).tasks("train")[3].payload == {"seed": 6}
+
+
+def test_a_name_without_a_version_means_the_latest_one():
+    for version in (1, 2, 10):
+        register(f"own/Sized-v{version}", Sized, kwargs={"size": version})
+    assert make("own/Sized").size == 10
+    assert spec("own/Sized").id == "own/Sized-v10"
+
+
+def test_an_installed_package_brings_its_environments(tmp_path, monkeypatch):
+    """As pip leaves it: a module, and a dist-info folder with entry points."""
+    monkeypatch.setattr(plugins, "_loaded", {})
+    info = tmp_path / "my_gym-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-gym\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[agar.envs]\nmine = my_gym_envs\nbroken = my_gym_broken\n")
+    (tmp_path / "my_gym_envs.py").write_text(
+        "import agar\nclass Room(agar.Env):\n    pass\nagar.register('mine/Room-v0', Room)\n"
+    )
+    (tmp_path / "my_gym_broken.py").write_text("raise OSError('no licence')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert type(make("mine/Room-v0")).__name__ == "Room"
+    assert "mine/Room-v0" in registered()
+    with pytest.raises(ConfigError, match=r"did you mean mine/Room-v0.*my_gym_broken raised OSError: no licence"):
+        spec("mine/Rom-v0")
 
 
 def test_the_room_loads_no_heavy_module():

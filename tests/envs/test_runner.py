@@ -29,7 +29,7 @@ class Says(Env):
         return (self.first, {}) if not isinstance(self.first, tuple) else self.first
 
     def step(self, action):
-        if isinstance(self.then, Exception):
+        if isinstance(self.then, BaseException):
             raise self.then
         return self.then
 
@@ -46,7 +46,7 @@ class SaysLater(AsyncEnv):
         return "hello", {}
 
     async def astep(self, action):
-        if isinstance(self.then, Exception):
+        if isinstance(self.then, BaseException):
             raise self.then
         return self.then
 
@@ -124,12 +124,17 @@ async def test_an_environment_made_by_gymnasium_plays_too():
     ("result", "complaint"),
     [
         (ValueError("bug"), "step raised ValueError: bug"),
+        (SystemExit(3), "step raised .*3"),
         (("a", 0.0, True), "must return .* got a tuple of 3"),
         (None, "must return .* got NoneType"),
         (("a", 0.0, False, False, None), "must return"),
         ((3, 0.0, False, False, {}), "observation of type int"),
         ((["a"], 0.0, False, False, {}), "observation of type list"),
         (("a", "much", False, False, {}), "reward 'much'"),
+        (("a", 0.0, "yes", False, {}), "terminated = 'yes'"),
+        (([Message(role="user", content=7)], 0.0, False, False, {}), "content is of type int"),
+        (([Message(role="user", content=("x",))], 0.0, False, False, {}), "the part 'x'"),
+        (("x" * 9_000_000, 0.0, False, False, {}), "9,000,001 characters, at most"),
         (("a", float("nan"), False, False, {}), "reward nan"),
         (("a", float("inf"), False, False, {}), "reward inf"),
         (("a", 0.0, False, True, {"failure": "bad luck"}), "set an agar.Outcome"),

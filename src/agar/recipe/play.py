@@ -90,7 +90,7 @@ def _attempts(players: Players, groups: int) -> list[Attempt]:
                 index=index,
                 task=task,
                 env=stream.config.env,
-                env_kwargs=stream.config.kwargs,
+                env_kwargs=stream.config.make_kwargs,
                 policy=stream.config.policy,
             )
             for index in range(size)
