@@ -78,6 +78,9 @@ def test_a_wrong_key_or_value_is_named_with_what_was_expected(tmp_path, model, o
         ("policies.main.algorithm.kl_coef=0.1", "train", r"policies\.main\.algorithm\.kl_coef = 0\.1: .*set it to 0"),
         ("tasks.0.split=tset", "rollout", r"tasks\.0\.split: .*train, heldout, got 'tset'"),
         ("evaluate.0.split=test", "eval", r"evaluate\.0\.split: .*'test'"),
+        ("tasks.0.path=nowhere.jsonl", "rollout", r"tasks\.0\.path: cannot read the tasks in nowhere\.jsonl"),
+        ("evaluate.0.path=tasks.csv", "eval", r"evaluate\.0\.path: 'tasks\.csv' names no tasks"),
+        ("tasks.0.curriculum=agar.types:TaskRow", "rollout", r"tasks\.0\.curriculum: .*TaskRow"),
         ("tasks.0.kwargs.nope=3", "train", r"tasks\.0\.kwargs: Guess-v0 cannot be made with \['nope'\]"),
     ],
 )

@@ -116,7 +116,8 @@ class Recipe(BaseConfig):
                 f"{place}.policy = {stream.policy!r} is not among the policies {sorted(self.policies)}: "
                 "name one of them, or add its [policies.…] table"
             )
-        check_env(place, stream.env, stream.split, stream.make_kwargs)
+        check_env(place, stream.env, stream.make_kwargs)
+        check_tasks(place, stream)
 
     def _check_names(self) -> None:
         first: dict[str, int] = {}
@@ -175,13 +176,41 @@ class Recipe(BaseConfig):
                 )
 
 
-def check_env(place: str, env: str, split: str, kwargs: Mapping[str, Any]) -> None:
-    """Refuse an environment that is unknown, has no task in the split, or cannot be made.
+def check_tasks(place: str, stream: TasksConfig | EvaluationConfig | DemonstrationsConfig) -> None:
+    """Refuse a table without tasks, or whose curriculum is none.
+
+    Args:
+        place: the table, for the message.
+        stream: its settings.
+
+    Raises:
+        ConfigError: says which field, and why.
+        MissingExtraError: the tasks take a package that is not installed.
+    """
+    from agar.envs.tasks import TaskStream
+    from agar.rollout.streams import curriculum_of, tasks_of
+
+    path = getattr(stream, "path", None)
+    where, named = ("split", stream.split) if path is None else ("path", path)
+    try:
+        tasks = tasks_of(stream)
+    except ConfigError as error:
+        raise ConfigError(f"{place}.{where}: {error}") from error
+    if not isinstance(tasks, TaskStream) and len(tasks) == 0:
+        raise ConfigError(f"{place}.{where} = {named!r}: there is no task in it: name another {where}")
+    if isinstance(stream, TasksConfig):
+        try:
+            curriculum_of(stream)
+        except ConfigError as error:
+            raise ConfigError(f"{place}.curriculum: {error}") from error
+
+
+def check_env(place: str, env: str, kwargs: Mapping[str, Any]) -> None:
+    """Refuse an environment that is unknown, or cannot be made.
 
     Args:
         place: the table that names it, for the message.
         env: its id.
-        split: the part of its tasks that is wanted.
         kwargs: arguments of its constructor.
 
     Raises:
@@ -192,15 +221,9 @@ def check_env(place: str, env: str, split: str, kwargs: Mapping[str, Any]) -> No
     from agar.envs.registry import make, spec  # gymnasium is slow to import; a recipe without tasks does without
 
     try:
-        known = spec(env)
+        spec(env)
     except ConfigError as error:
         raise ConfigError(f"{place}.env: {error}") from error
-    try:
-        tasks = known.tasks(split)
-    except ConfigError as error:
-        raise ConfigError(f"{place}.split: {error}") from error
-    if len(tasks) == 0:
-        raise ConfigError(f"{place}.split = {split!r}: {env} has no task in it: name another split")
     try:
         made = make(env, **kwargs)
         if isinstance(made, ProcessEnv):  # made in its process only when it is used

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agar.agents.build import build_agent
-from agar.envs.registry import make, spec
-from agar.envs.tasks import TaskCursor
+from agar.envs.registry import make
+from agar.envs.tasks import TaskStream
 from agar.ledger.families import Family, family_for
 from agar.ledger.trace import Trace
 from agar.recipe.config import Recipe
@@ -21,6 +21,7 @@ from agar.rollout.evaluate import Evaluation, Progress, evaluate
 from agar.rollout.gateway.server import Gateway
 from agar.rollout.retry import Play
 from agar.rollout.scheduler import Stream
+from agar.rollout.streams import cursor_of, tasks_of
 from agar.types import TaskRow
 
 
@@ -51,13 +52,7 @@ class Players:
 
     def streams(self) -> list[Stream]:
         """A cursor for each `[[tasks]]` table."""
-        return [
-            Stream(
-                config,
-                TaskCursor(spec(config.env).tasks(config.split), seed=self.recipe.run.seed, shuffle=config.shuffle),
-            )
-            for config in self.recipe.tasks
-        ]
+        return [Stream(config, cursor_of(config, seed=self.recipe.run.seed)) for config in self.recipe.tasks]
 
     async def evaluate(self, config: EvaluationConfig, progress: Progress | None = None) -> Evaluation:
         """Play one evaluation against what the engines serve now."""
@@ -73,7 +68,9 @@ class Players:
 
 def first_tasks(config: EvaluationConfig) -> list[TaskRow]:
     """The first `config.tasks` tasks of the split; all of them where it holds fewer."""
-    tasks = spec(config.env).tasks(config.split)
+    tasks = tasks_of(config)
+    if isinstance(tasks, TaskStream):
+        return [tasks.next() for _ in range(config.tasks)]
     return [tasks[index] for index in range(min(config.tasks, len(tasks)))]
 
 
