@@ -98,7 +98,8 @@ class Recorder:
         choice: int,
     ) -> Reply:
         number, text_of = len(self.forest.nodes), self._family.tokenizer.decode
-        turn, stopped_by = turn_of(self._family.parse(sampled.token_ids), sampled.finish, number, call)
+        parsed = self._family.parse(sampled.token_ids, call.tools, prompt=plan.prompt)
+        turn, stopped_by = turn_of(parsed, sampled.finish, number, call)
         node = self.forest.commit(plan, sampled, turn, sampling=sampling, requested=requested, choice=choice)
         return Reply(
             id=f"{self.tag}-{number}",

@@ -172,19 +172,41 @@ def test_roots_say_why_they_are_roots(family):
     assert forest.plan([SYSTEM, Message(role="user", content="Summary.")]).edge is Edge.REWRITTEN
 
 
+class Unbridged:
+    """A family that renders and never bridges."""
+
+    def __init__(self, family):
+        self.render, self.parse, self.strips_reasoning = family.render, family.parse, family.strips_reasoning
+
+    def bridge(self, previous_ids, finish, new_messages):
+        return None
+
+
 def test_a_family_that_cannot_extend_starts_a_new_root(family):
-    class Capture:
-        name, stop_ids = "capture", family.stop_ids
-        render, parse, transcript = family.render, family.parse, family.transcript
-
-        def bridge(self, previous_ids, finish, new_messages):
-            return None
-
-    forest = Forest(Capture())
+    forest = Forest(Unbridged(family))
     say(forest, family, [START], REPLY)
-    node = say(forest, family, [START, REPLY, *RESULTS], REPLY)
+    sent = [START, changed(REPLY, reasoning=None), *RESULTS]  # rendered, it does not begin with what was sampled
+    node = say(forest, family, sent, REPLY)
     assert (node.parent, node.edge) == (None, Edge.UNBRIDGED)
-    assert node.delta.tolist() == family.render([START, REPLY, *RESULTS]).tolist()
+    assert node.delta.tolist() == family.render(sent).tolist()
+
+
+def test_without_a_bridge_a_prompt_that_begins_with_what_was_sampled_hangs_there(family):
+    forest = Forest(Unbridged(family))
+    say(forest, family, [START], REPLY, tools=[SH])
+    plan = forest.plan([START, REPLY, *RESULTS], [SH])
+    assert (plan.parent, plan.edge, plan.messages) == (0, Edge.EXTEND, RESULTS)
+    assert plan.prompt.tolist() == family.render([START, REPLY, *RESULTS], [SH]).tolist()
+    assert plan.prompt[: -len(plan.delta)].tolist() == forest.context(0).tolist()
+
+
+@pytest.mark.parametrize(("history", "edge"), [("as_sent", Edge.UNBRIDGED), ("as_sampled", Edge.EXTEND)])
+def test_where_the_template_strips_reasoning_history_as_sent_starts_a_new_root(family, monkeypatch, history, edge):
+    monkeypatch.setattr(family, "strips_reasoning", lambda new: any(m.role == "user" for m in new))
+    forest = Forest(family, RecordPolicy(history=history))
+    say(forest, family, [START], REPLY)
+    assert forest.plan([START, REPLY, *RESULTS]).edge is Edge.EXTEND
+    assert forest.plan([START, REPLY, *RESULTS, START]).edge is edge
 
 
 def test_equal_replies_are_told_apart_by_call_id(family):

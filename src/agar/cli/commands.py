@@ -61,5 +61,8 @@ COMMANDS: Mapping[str, Command] = {
         module="agar.cli.export", help="write a run's episodes in the shape of slime, verl, ATIF, parquet"
     ),
     "env": Command(module="agar.cli.env", help="list environments, or check that one keeps the contract"),
+    "family": Command(
+        module="agar.cli.family", help="list chat-template families, or check that one fits a model's template"
+    ),
     "doctor": Command(module="agar.cli.doctor", help="find what this machine lacks, and say the fix"),
 }

@@ -18,6 +18,7 @@ from agar.ledger.comparison import Comparison, unsampled_replies
 from agar.ledger.config import RecordPolicy
 from agar.ledger.families.base import Family
 from agar.ledger.node import Difference, Divergence, Edge, Node
+from agar.ledger.prompts import Prompts
 from agar.ledger.trace import digest
 from agar.types import Ids, Message, Sampled, Sampling, ToolSpec, Turn
 
@@ -62,8 +63,8 @@ class Forest:
     """
 
     def __init__(self, family: Family, policy: RecordPolicy | None = None) -> None:
-        self._family = family
         self._policy = policy or RecordPolicy()
+        self._prompts = Prompts(family, as_sent=self._policy.history == "as_sent")
         self._canonicaliser = canonicaliser_of(self._policy.canonicalisers)
         self.nodes: list[Node] = []
         self.differences: list[Difference] = []
@@ -116,7 +117,8 @@ class Forest:
             if self._refuses(differences):
                 refused = refused or differences
                 continue
-            plan = self._extend(parent, differences + refused, sent, consumed, tuple(key for key, _ in path[depth:]))
+            after = tuple(key for key, _ in path[depth:])
+            plan = self._extend(parent, differences + refused, sent, offered, consumed, after)
             return plan or self._root(sent, offered, path, Edge.UNBRIDGED, differences + refused)
         edge = Edge.FIRST if not self.nodes else Edge.REWRITTEN if walked else Edge.UNRELATED
         return self._root(sent, offered, path, Edge.DIVERGED if refused else edge, refused)
@@ -190,12 +192,13 @@ class Forest:
         parent: Node,
         differences: tuple[Difference, ...],
         sent: tuple[Message, ...],
+        tools: tuple[ToolSpec, ...],
         consumed: int,
         keys: tuple[Key, ...],
     ) -> Plan | None:
         new = sent[consumed:]
         before = self.context(parent.id)
-        delta = self._family.bridge(before, parent.sampled.finish, new)
+        delta = self._prompts.following(self._path(parent.id), before, sent, tools, consumed=consumed)
         if delta is None:
             return None
         return Plan(
@@ -218,7 +221,7 @@ class Forest:
         edge: Edge,
         differences: tuple[Difference, ...],
     ) -> Plan:
-        prompt = self._family.render(sent, tools)
+        prompt = self._prompts.whole(sent, tools)
         return Plan(
             parent=None,
             edge=edge,

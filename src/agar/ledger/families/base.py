@@ -53,10 +53,23 @@ class Family(Protocol):
         """
         ...
 
-    def parse(self, ids: Ids) -> Turn:
+    def parse(self, ids: Ids, tools: Sequence[ToolSpec] = (), *, prompt: Ids | None = None) -> Turn:
         """Read a reply. Control tokens are located as ids, before anything is decoded.
 
         Never raises on what a model wrote: what cannot be read stays in `text` and `parse_error` says why.
+
+        Args:
+            ids: int32 [n], the sampled ids.
+            tools: what was offered; some families' arguments have no types of their own.
+            prompt: int32 [m], what was sampled on, where the reply may begin inside its reasoning; a first question's
+                if None.
+        """
+        ...
+
+    def strips_reasoning(self, new_messages: Sequence[Message]) -> bool:
+        """Whether the model's template leaves out the reasoning of earlier turns once `new_messages` follow them.
+
+        The ids that were sampled keep it; a deployed model would not see it.
         """
         ...
 

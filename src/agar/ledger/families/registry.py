@@ -1,17 +1,21 @@
 """Which family serves a model: keyed by the hash of its chat template, never guessed from its name."""
 
 import hashlib
-import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
 from agar.errors import ConfigError
 from agar.ledger.families.base import Family
+from agar.ledger.families.capture import Capture
 from agar.ledger.families.chatml import TEMPLATE, ChatML
-from agar.ledger.tokenizer import Tokenizer
+from agar.ledger.families.known import KNOWN
+from agar.ledger.families.model import ChatModel
 
-FamilyFactory = Callable[[Tokenizer], Family]
-"""Builds a family over a model's tokenizer."""
+logger = logging.getLogger(__name__)
+
+FamilyFactory = Callable[[ChatModel], Family]
+"""Builds a family over the text side of a model."""
 
 
 def template_hash(template: str) -> str:
@@ -19,8 +23,14 @@ def template_hash(template: str) -> str:
     return hashlib.sha256(template.replace("\r\n", "\n").strip().encode()).hexdigest()
 
 
-_BUILT_IN: dict[str, tuple[str, FamilyFactory]] = {template_hash(TEMPLATE): ("chatml", ChatML)}
-_REGISTERED: dict[str, tuple[str, FamilyFactory]] = dict(_BUILT_IN)
+def _own(model: ChatModel) -> Family:
+    return ChatML(model.tokenizer)
+
+
+_REGISTERED: dict[str, tuple[str, FamilyFactory]] = {
+    template_hash(TEMPLATE): ("chatml", _own),
+    **{key: (family.name, family) for family, templates in KNOWN.items() for key in templates.values()},
+}
 
 
 def register(name: str, template: str, factory: FamilyFactory) -> None:
@@ -41,36 +51,39 @@ def registered() -> dict[str, str]:
     return {key: name for key, (name, _) in _REGISTERED.items()}
 
 
-def read_template(directory: str | Path) -> str:
-    """The chat template of a model directory (`chat_template.jinja`, else `tokenizer_config.json`).
+def family_named(name: str) -> FamilyFactory:
+    """The factory of a registered family.
 
     Raises:
-        ConfigError: the directory has none.
+        ConfigError: there is none of that name.
     """
-    root = Path(directory)
-    plain = root / "chat_template.jinja"
-    if plain.is_file():
-        return plain.read_text("utf-8")
-    settings = root / "tokenizer_config.json"
-    template = json.loads(settings.read_text("utf-8")).get("chat_template") if settings.is_file() else None
-    if isinstance(template, str):
-        return template
-    raise ConfigError(
-        f"no chat template in {directory}: expected chat_template.jinja, or chat_template in tokenizer_config.json"
+    for known, factory in _REGISTERED.values():
+        if known == name:
+            return factory
+    raise ConfigError(f"no family {name!r}: registered are {', '.join(sorted(set(registered().values())))}")
+
+
+def family_for(directory: str | Path, *, thinking: bool | None = None) -> Family:
+    """The family of a model directory; the capture path where its template belongs to none, with a warning.
+
+    Args:
+        directory: a Hugging Face directory with a tokenizer and a chat template.
+        thinking: the template's own switch for reasoning; None leaves it to the template.
+
+    Raises:
+        ConfigError: no tokenizer, no template, or neither fits the family.
+    """
+    model = ChatModel.load(directory, thinking=thinking)
+    key = template_hash(model.template)
+    if key in _REGISTERED:
+        return _REGISTERED[key][1](model)
+    logger.warning(
+        "the chat template of %s (sha256 %s) belongs to no registered family (%s): every call gets its own full prompt "
+        "by the capture path, which is exact but re-renders the history; `agar family check --family NAME %s` says "
+        "whether a registered one fits",
+        directory,
+        key[:12],
+        ", ".join(sorted(set(registered().values()))),
+        directory,
     )
-
-
-def family_for(directory: str | Path) -> Family:
-    """The family of a model directory.
-
-    Raises:
-        ConfigError: no tokenizer, no template, or a template that no family is registered for.
-    """
-    key = template_hash(read_template(directory))
-    if key not in _REGISTERED:
-        known = ", ".join(f"{name} ({hash_[:12]})" for hash_, (name, _) in sorted(_REGISTERED.items()))
-        raise ConfigError(
-            f"the chat template of {directory} (sha256 {key[:12]}) belongs to no registered family; known: {known}. "
-            "Register one with agar.ledger.families.register(name, template, factory)"
-        )
-    return _REGISTERED[key][1](Tokenizer.load(directory))
+    return Capture(model)

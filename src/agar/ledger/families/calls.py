@@ -1,0 +1,111 @@
+"""Tool calls inside a reply: where they stand in its marked text, and what one says."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from agar.ledger.canonical import nested_within
+from agar.ledger.families.marking import Marking
+from agar.types import ToolSpec
+
+
+class UnreadableCall(ValueError):
+    """Why a call in a reply is none; goes into `Turn.parse_error`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What a call says."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class CallFormat(Protocol):
+    """How a family's models write tool calls."""
+
+    @property
+    def opening(self) -> str:
+        """The mark before a call."""
+        ...
+
+    @property
+    def closing(self) -> str:
+        """The mark after it."""
+        ...
+
+    @property
+    def around(self) -> tuple[str, ...]:
+        """Marks around all calls of a reply; they are no text where there are calls."""
+        ...
+
+    def read(self, span: str, tools: Sequence[ToolSpec], marking: Marking) -> Call:
+        """Read the marked text between the marks.
+
+        Raises:
+            UnreadableCall: it is no call.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonCalls:
+    """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
+
+    opening: str = "<tool_call>"
+    closing: str = "</tool_call>"
+    around: tuple[str, ...] = ()
+    key: str = "arguments"
+
+    def read(self, span: str, tools: Sequence[ToolSpec], marking: Marking) -> Call:
+        """See `CallFormat.read`."""
+        del tools  # JSON says what type a value has
+        return json_call(marking.unquote(span), self.key)
+
+
+def json_call(text: str, key: str) -> Call:
+    """The call in a JSON object with a `name` and its arguments under `key`.
+
+    Raises:
+        UnreadableCall: it is no such object.
+    """
+    value = read_json(text)
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        raise UnreadableCall(f'a tool call must be {{"name": "...", "{key}": {{...}}}}')
+    return checked_call(value["name"], value.get(key, {}))
+
+
+def checked_call(name: str, arguments: Any) -> Call:
+    """A call whose arguments are an object that is not nested too deeply.
+
+    Raises:
+        UnreadableCall: they are not.
+    """
+    if not isinstance(arguments, dict):
+        raise UnreadableCall(f"the arguments of tool call {name!r} must be an object")
+    if not nested_within(arguments):
+        raise UnreadableCall(f"the arguments of tool call {name!r} are nested too deeply")
+    return Call(name=name, arguments=arguments)
+
+
+def read_json(text: str) -> Any:
+    """Strict JSON: no NaN, no lone surrogate.
+
+    Raises:
+        UnreadableCall: it is not JSON.
+    """
+    try:
+        value = _decode(text)
+        if "\\u" in text:  # a lone surrogate has no UTF-8 form
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise UnreadableCall(f"a tool call is not JSON: {error}") from error
+    return value
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode

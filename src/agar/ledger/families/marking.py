@@ -1,0 +1,120 @@
+"""Marked text: a string in which a control token can only be a control token.
+
+Ids and templates meet in it. Added tokens stand as themselves; everything foreign (what users, tools, web pages and
+models wrote with ordinary tokens) is quoted, so that no control token can be read out of it, not even together with
+the text that a template puts around it. Both directions are exact.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from agar.ledger.tokenizer import Tokenizer
+from agar.types import Ids
+
+QUOTE = "\ufdd0"
+"""Begins and ends a quoted character, as its number in hexadecimal. A Unicode noncharacter: no text should hold one."""
+SLOTS = ("\ufdd1", "\ufdd2")
+"""Noncharacters that a caller may put into a template and find again in what it renders; foreign ones are quoted."""
+
+
+class Marking:
+    """Marked text over one tokenizer.
+
+    Args:
+        tokenizer: encodes ordinary text without its added tokens.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._names = {id: text for text, id in tokenizer.added.items()}
+        tokens = _any_of(tokenizer.added)
+        self._token = re.compile(tokens)
+        # Every place where a token begins, also inside another one.
+        self._hidden = re.compile(f"(?={tokens}).|[{QUOTE}{''.join(SLOTS)}]", re.DOTALL)
+        self._quoted = re.compile(f"{QUOTE}([0-9a-f]+){QUOTE}")
+        self._heads = {token[:n] for token in tokenizer.added for n in range(1, len(token))}
+        self._tails = {token[n:] for token in tokenizer.added for n in range(1, len(token))}
+        self._longest = max((len(token) for token in tokenizer.added), default=1) - 1
+
+    def quote(self, text: str) -> str:
+        """Foreign text as marked text."""
+        places = {match.start() for match in self._hidden.finditer(text)}
+        # A template may trim the text and then write the other half of a token right beside it.
+        stop = len(text.rstrip())
+        start = stop - len(text[:stop].lstrip())
+        places |= {at for at in range(max(start, stop - self._longest), stop) if text[at:stop] in self._heads}
+        if any(text[start:at] in self._tails for at in range(start + 1, min(stop, start + self._longest) + 1)):
+            places.add(start)
+        if not places:
+            return text
+        cuts = sorted(places)
+        pieces = [text[: cuts[0]]]
+        for at, following in zip(cuts, [*cuts[1:], len(text)], strict=True):
+            pieces += (f"{QUOTE}{ord(text[at]):x}{QUOTE}", text[at + 1 : following])
+        return "".join(pieces)
+
+    def unquote(self, marked: str) -> str:
+        """Marked text as people see it; a control token gives its name."""
+        if QUOTE not in marked:
+            return marked
+        return self._quoted.sub(lambda match: chr(int(match[1], 16)), marked)
+
+    def encode(self, marked: str) -> list[int]:
+        """The ids: control tokens as such, what is between them as a tokenizer does with plain text.
+
+        Raises:
+            LedgerError: the text is not valid Unicode.
+        """
+        ids: list[int] = []
+        position = 0
+        for match in self._token.finditer(marked):
+            ids += self._plain(marked[position : match.start()])
+            ids.append(self._tokenizer.added[match[0]])
+            position = match.end()
+        ids += self._plain(marked[position:])
+        return ids
+
+    def ids(self, marked: str) -> Ids:
+        """`encode` as an array. int32 [n]."""
+        return np.array(self.encode(marked), dtype=np.int32)
+
+    def last_token(self, ids: Ids) -> str | None:
+        """The last control token of a sequence, by its text; None where there is none."""
+        return next((self._names[int(id)] for id in ids[::-1] if int(id) in self._names), None)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Ids as marked text: only real control tokens stand as themselves."""
+        pieces: list[str] = []
+        start = 0
+        for position, id in enumerate(ids):
+            if id in self._names:
+                if start < position:
+                    pieces.append(self.quote(self._tokenizer.decode(ids[start:position])))
+                pieces.append(self._names[id])
+                start = position + 1
+        if start < len(ids):
+            pieces.append(self.quote(self._tokenizer.decode(ids[start:])))
+        return "".join(pieces)
+
+    def _plain(self, marked: str) -> Sequence[int]:
+        return self._tokenizer.ids_of(self.unquote(marked)) if marked else ()
+
+
+def _any_of(words: Iterable[str]) -> str:
+    """A pattern for the longest of the words; they share their beginnings, so that a page full of `<` stays cheap."""
+    tree: dict[str, dict] = {}  # type: ignore[type-arg]  # a tree of its own kind
+    for word in words:
+        node = tree
+        for character in word:
+            node = node.setdefault(character, {})
+        node[""] = {}
+    return _pattern(tree) if tree else r"(?!)"
+
+
+def _pattern(node: dict[str, dict]) -> str:  # type: ignore[type-arg]
+    options = [re.escape(character) + _pattern(below) for character, below in node.items() if character]
+    if not options:
+        return ""
+    return f"(?:{'|'.join(options)}){'?' if '' in node else ''}"

@@ -1,0 +1,72 @@
+"""Qwen's families: ChatML with JSON tool calls (2.5, 3) or calls between tags (3.5, 3.6).
+
+Their templates leave out the reasoning of turns before the last question. A reply ends in `<|im_end|>`; the newline
+behind it is the template's.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from agar.ledger.families.arguments import typed
+from agar.ledger.families.calls import Call, CallFormat, JsonCalls, UnreadableCall, checked_call
+from agar.ledger.families.marking import Marking
+from agar.ledger.families.templated import TemplateFamily
+from agar.types import ToolSpec
+
+
+class Qwen25(TemplateFamily):
+    """Qwen2.5, and Qwen3 without reasoning."""
+
+    name = "qwen2.5"
+    stops = ("<|im_end|>", "<|endoftext|>")
+    needs = ("<|im_start|>", "<|im_end|>")
+    calls: ClassVar[CallFormat | None] = JsonCalls()
+
+
+class Qwen3(Qwen25):
+    """Qwen3 with its switchable reasoning."""
+
+    name = "qwen3"
+    thinks = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaggedCalls:
+    """`<tool_call><function=NAME><parameter=KEY>VALUE</parameter>...</function></tool_call>`."""
+
+    opening: str = "<tool_call>"
+    closing: str = "</tool_call>"
+    around: tuple[str, ...] = ()
+
+    def read(self, span: str, tools: Sequence[ToolSpec], marking: Marking) -> Call:
+        """See `CallFormat.read`. One line end around a value is the format's, more are the value's."""
+        found = _FUNCTION.fullmatch(span.strip())
+        if found is None:
+            raise UnreadableCall("a tool call must be <function=NAME>...</function>")
+        name, body = marking.unquote(found[1]).strip(), found[2]
+        position, arguments = 0, {}
+        for parameter in _PARAMETER.finditer(body):
+            if body[position : parameter.start()].strip():
+                break
+            key = marking.unquote(parameter[1])
+            arguments[key] = typed(marking.unquote(parameter[2]), name, key, tools)
+            position = parameter.end()
+        if body[position:].strip():
+            raise UnreadableCall(f"tool call {name!r} holds something besides <parameter=KEY>...</parameter>")
+        return checked_call(name, arguments)
+
+
+_FUNCTION = re.compile(r"<function=([^>\n]+)>(.*)</function>", re.DOTALL)
+_PARAMETER = re.compile(
+    r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>(?=\s*(?:<parameter=|\Z))",
+    re.DOTALL,
+)
+
+
+class Qwen35(Qwen3):
+    """Qwen3.5 and Qwen3.6."""
+
+    name = "qwen3.5"
+    calls = TaggedCalls()

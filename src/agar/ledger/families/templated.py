@@ -1,0 +1,200 @@
+"""A family over its model's own chat template: what all of them share.
+
+The template itself writes every prompt, so that a prompt is the model's own rendering by construction. What a family
+adds is what no template says: how to go on from ids that are there already, and how to read a reply.
+
+The bridge comes from the template too. A probe conversation whose reply is a slot is rendered together with the new
+messages; what follows the slot is the bridge, and what comes before it must be what came before it without them. Where
+it is not, the template rewrites history for these messages, and there is no bridge.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from agar.errors import ConfigError, LedgerError
+from agar.ledger.families.calls import CallFormat
+from agar.ledger.families.marking import SLOTS, Marking
+from agar.ledger.families.model import ChatModel
+from agar.ledger.families.reply import UNTHINK, read_reply, reasoning_mark
+from agar.ledger.families.template import ChatTemplate, Row
+from agar.types import Bools, Finish, Ids, Message, ToolSpec, Turn
+
+_REPLY, _REASONING = SLOTS
+
+
+class TemplateFamily:
+    """One family over one model; subclasses say what its template does not.
+
+    Args:
+        model: tokenizer and template.
+
+    Raises:
+        ConfigError: the tokenizer lacks a control token of the family, or its template is not one of this family.
+    """
+
+    name: ClassVar[str]
+    """Its registered name."""
+    stops: ClassVar[tuple[str, ...]]
+    """Tokens that end a reply, where the tokenizer has them; the first is the one that the template writes."""
+    needs: ClassVar[tuple[str, ...]]
+    """Tokens without which there is no conversation."""
+    calls: ClassVar[CallFormat | None] = None
+    """How its models write tool calls."""
+    thinks: ClassVar[bool] = False
+    """Whether its models reason before they answer."""
+    wire: ClassVar[Literal["object", "json"]] = "object"
+    """How its template wants tool calls: see `ChatTemplate`."""
+
+    def __init__(self, model: ChatModel) -> None:
+        self.tokenizer = model.tokenizer
+        missing = [token for token in self.needs if token not in self.tokenizer.added]
+        if missing:
+            raise ConfigError(f"the {self.name} family needs the added tokens {missing}: add them to the tokenizer")
+        self.stop_ids: tuple[int, ...] = tuple(
+            self.tokenizer.added[token] for token in self.stops if token in self.tokenizer.added
+        )
+        self.marking = Marking(self.tokenizer)
+        self.template = ChatTemplate(model.template, marking=self.marking, variables=model.variables, wire=self.wire)
+        self._question: list[Row] = [{"role": "user", "content": "."}]
+        self._slot: Row = {"role": "assistant", "content": _REPLY, "reasoning_content": _REASONING}
+        self._before = self.template.render(self._question, generation=False)
+        asked = self.template.render(self._question, generation=True)
+        self._opening = asked.removeprefix(self._before)
+        if asked == self._opening:
+            raise ConfigError(f"the template rewrites a question before its reply: it is not of the {self.name} family")
+        self._close = self.template.render([*self._question, self._slot], generation=False).rpartition(_REPLY)[2]
+
+    @property
+    def opening(self) -> str:
+        """Marked text that the template puts before a first reply."""
+        return self._opening
+
+    def render(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Ids:
+        """The whole prompt; see `Family.render`."""
+        self._require(messages, tools)
+        return self.marking.ids(self.template.render(self.template.rows(messages), tools, generation=True))
+
+    def bridge(self, previous_ids: Ids, finish: Finish, new_messages: Sequence[Message]) -> Ids | None:
+        """Closer, new messages, opening of the next reply; see `Family.bridge`."""
+        del finish  # the ids themselves say whether the turn was closed
+        ids = self._following(previous_ids, new_messages, generation=True)
+        return None if ids is None else _array(ids)
+
+    def strips_reasoning(self, new_messages: Sequence[Message]) -> bool:
+        """Whether the template leaves out the reasoning of earlier turns once `new_messages` follow them."""
+        rows = [*self._probe(()), *self.template.rows(new_messages)]
+        return self.thinks and _REASONING not in self.template.render(rows, generation=True)
+
+    def parse(self, ids: Ids, tools: Sequence[ToolSpec] = (), *, prompt: Ids | None = None) -> Turn:
+        """Read a reply from its ids; see `Family.parse`."""
+        values: list[int] = ids.tolist()
+        stopped = bool(values) and values[-1] in self.stop_ids
+        if stopped:
+            values.pop()
+        return read_reply(
+            self.marking.decode(values),
+            marking=self.marking,
+            calls=self.calls,
+            tools=tools,
+            thinking=self._thinking(prompt),
+            finish=Finish.STOP if stopped else Finish.LENGTH,
+        )
+
+    def reply(self, message: Message, *, prompt: Ids | None = None) -> Ids:
+        """What a model samples to say `message`, stop token included.
+
+        Args:
+            message: of an assistant.
+            prompt: int32 [n], what it follows; a first question if None.
+
+        Raises:
+            LedgerError: the family cannot say it.
+        """
+        self._require((message,), ())
+        if message.reasoning and not self.thinks:
+            raise LedgerError(f"the {self.name} family has no place for reasoning: leave it out")
+        thinking = self._thinking(prompt)
+        if message.reasoning and thinking == UNTHINK:
+            raise LedgerError("the prompt has closed the reasoning already: leave it out, or switch it on (thinking)")
+        said = self._said(message, thinking)
+        return _array([*self.marking.encode(said), self._stop(message)])
+
+    def transcript(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> tuple[Ids, Bools]:
+        """Prompt, reply, bridge, reply and so on, as a rollout has them; see `Family.transcript`."""
+        self._require(messages, tools)
+        turns = [index for index, message in enumerate(messages) if message.role == "assistant"]
+        if not turns:
+            whole = self.marking.ids(self.template.render(self.template.rows(messages), tools, generation=False))
+            return whole, np.zeros(len(whole), dtype=np.bool_)
+        ids = self.render(messages[: turns[0]], tools).tolist() if turns[0] else self.marking.encode(self._opening)
+        mask = [False] * len(ids)
+        for at, following in zip(turns, [*turns[1:], None], strict=True):
+            reply = self.reply(messages[at], prompt=np.array(ids, np.int32)).tolist()
+            ids += reply
+            mask += [True] * len(reply)
+            new = messages[at + 1 : following]
+            bridge = self._following(np.array(ids, np.int32), new, generation=following is not None)
+            if bridge is None:
+                raise LedgerError(
+                    f"the {self.name} template rewrites history after message {at}: it cannot be one transcript"
+                )
+            ids += bridge
+            mask += [False] * len(bridge)
+        return _array(ids), np.array(mask, dtype=np.bool_)
+
+    # ------------------------------------------------------------------------------------------ for subclasses
+
+    def _probe(self, previous_ids: Ids | tuple[()]) -> list[Row]:
+        """A conversation that ends in the slot; what comes after it is written as after `previous_ids`."""
+        del previous_ids
+        return [*self._question, self._slot]
+
+    def _said(self, message: Message, thinking: str | None) -> str:
+        """Marked text of a reply without its stop; by default what the template writes after the opening.
+
+        Args:
+            message: the reply.
+            thinking: the mark that the prompt ends in, where it ends in one.
+        """
+        del thinking
+        rows = [*self._question, *self.template.rows([message])]
+        written = self.template.render(rows, generation=False).removeprefix(self._before)
+        if not written.startswith(self._opening) or not written.endswith(self._close):
+            raise LedgerError(f"the {self.name} template does not write this reply after its own opening")
+        return written[len(self._opening) : len(written) - len(self._close)]
+
+    def _stop(self, message: Message) -> int:
+        """The token that ends this reply."""
+        del message
+        return self.stop_ids[0]
+
+    def _follows(self, last: int, ids: list[int]) -> list[int] | None:
+        """What follows a reply whose last id is `last`, given what the template writes after it."""
+        return ids[1:] if ids and ids[0] == last else ids
+
+    # ---------------------------------------------------------------------------------------------- internals
+
+    def _following(self, previous_ids: Ids, new: Sequence[Message], *, generation: bool) -> list[int] | None:
+        self._require(new, ())
+        probe = self._probe(previous_ids)
+        written = self.template.render([*probe, *self.template.rows(new)], generation=generation)
+        before, slot, after = written.rpartition(_REPLY)
+        if not slot or not before.startswith(self._lead(probe)):
+            return None
+        return self._follows(int(previous_ids[-1]) if len(previous_ids) else -1, self.marking.encode(after))
+
+    def _lead(self, probe: Sequence[Row]) -> str:
+        return self._before if len(probe) == 2 else self.template.render(probe[:-1], generation=False)
+
+    def _thinking(self, prompt: Ids | None) -> str | None:
+        """The reasoning mark that a prompt ends in, as its last control token."""
+        return reasoning_mark(self.marking.last_token(self.marking.ids(self._opening) if prompt is None else prompt))
+
+    def _require(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
+        self.template.require(messages, tools, self.name)
+
+
+def _array(ids: Sequence[int]) -> Ids:
+    return np.array(ids, dtype=np.int32)
