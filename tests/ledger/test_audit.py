@@ -221,6 +221,39 @@ def test_i6_says_where_it_could_not_look(trace, family):
     assert (report.looked_at, report.unchecked, report.ok) == ({}, {}, True)
 
 
+class Capturing:
+    """A family without bridges, over another one: what the generic path is."""
+
+    name = "capturing"
+
+    def __init__(self, family, *, strips):
+        self._family, self._strips = family, strips
+
+    def render(self, messages, tools=()):
+        kept = [replace(m, content="") if self._strips and m.role == "assistant" else m for m in messages]
+        return self._family.render(kept, tools)
+
+    def bridge(self, previous_ids, finish, new_messages):
+        return None
+
+
+def test_i6_without_a_bridge_renders_the_whole_and_says_where_that_does_not_reach(trace, family):
+    canonical = [*family.tokenizer.encode("cat").tolist(), family.stop_ids[0]]
+    sampled = Sampled.restore(
+        token_ids=canonical, logprobs=[-1.0] * len(canonical), policy_versions=[3] * len(canonical), finish=Finish.STOP
+    )
+    line = replace(trace, nodes=trace.nodes[:2], turn_rewards={})
+    line = with_prompts(altered(line, 0, turn=Turn(text="cat"), sampled=sampled))
+    for strips in (False, True):
+        report = audit([line], emit(line), families={"main": Capturing(family, strips=strips)})
+        assert report.ok
+        assert ("I6" in report.unchecked) == strips
+        assert report.looked_at.get("I6", 0) == (0 if strips else 1)
+    assert "1 prompts of t0 are the capturing family's rendering" in report.unchecked["I6"]
+    bad = with_prompts(altered(line, 1, delta=np.delete(line.nodes[1].delta, -2)))
+    assert broken(audit([bad], emit(bad), families={"main": Capturing(family, strips=False)})) == {"I6"}
+
+
 def test_only_some_trajectories_are_looked_at_closely_and_always_the_same_ones(trace, family):
     traces = [replace(trace, trajectory=f"t{index}") for index in range(8)]
     delta = trace.nodes[0].delta

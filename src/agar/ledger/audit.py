@@ -62,14 +62,11 @@ def audit(
         oldest = None if version is None or policy.max_staleness is None else version - policy.max_staleness
         check = TraceCheck(trace, rows.get(_key(trace), []), left_out, oldest)
         if _key(trace) in chosen:
-            family = (families or {}).get(trace.policy)
-            if family is None:
-                unchecked["I6"] = (
-                    f"policy {trace.policy!r} came without its family (a model directory with a tokenizer)"
-                )
-            else:
-                check.rendering(family)
+            unseen = _rendering(check, families or {})
+            if unseen is None:
                 looked_at["I6"] += 1
+            else:
+                unchecked["I6"] = unseen
             check.replay(policy, version)
             looked_at["I14"] += 1
         found += check.violations
@@ -85,6 +82,20 @@ def audit(
         looked_at=dict(looked_at),
         unchecked=unchecked,
         violations=tuple(found),
+    )
+
+
+def _rendering(check: TraceCheck, families: "Mapping[str, Family]") -> str | None:
+    """Check I6; why it could not be, or not in full, or None."""
+    policy = check.trace.policy
+    if policy not in families:
+        return f"policy {policy!r} came without its family (a model folder with a tokenizer)"
+    unseen = check.rendering(families[policy])
+    if not unseen:
+        return None
+    return (
+        f"{unseen} prompts of {check.trace.trajectory} are the {families[policy].name} family's rendering of what the "
+        "caller sent, which a trace does not keep"
     )
 
 

@@ -60,21 +60,29 @@ class TraceCheck:
         """Note a broken invariant."""
         self.violations.append(Violation(invariant=invariant, trajectory=self.trace.trajectory, detail=detail))
 
-    def rendering(self, family: "Family") -> None:
+    def rendering(self, family: "Family") -> int:
         """I6: what no engine sampled is what the family writes.
 
         Args:
             family: that of the policy that was sampled.
+
+        Returns:
+            How many prompts could not be looked at: they begin with sampled ids where the family has no bridge, so they
+            are its rendering of the whole conversation as the caller sent it, which a trace does not keep.
         """
+        unseen = 0
         for node in self.trace.nodes:
             try:
                 expected = self._rendered(node, family)
             except LedgerError as error:
                 self.say("I6", f"the {family.name} family cannot render the messages of node {node.id}: {error}")
                 continue
-            if expected is None or not np.array_equal(expected, node.delta):
+            if expected is None:
+                unseen += 1
+            elif not np.array_equal(expected, node.delta):
                 what = "prompt" if node.parent is None else "bridge"
                 self.say("I6", f"the {what} of node {node.id} is not what the {family.name} family renders")
+        return unseen
 
     def replay(self, policy: RecordPolicy, version: int | None) -> None:
         """I14: the trace, written and read again, gives the same rows byte for byte."""
@@ -91,7 +99,13 @@ class TraceCheck:
             return family.render(node.messages, node.tools)
         parent = self.trace.nodes[node.parent]
         before = np.concatenate([self._prompts[parent.id], parent.sampled.token_ids])
-        return family.bridge(before, parent.sampled.finish, node.messages)
+        bridge = family.bridge(before, parent.sampled.finish, node.messages)
+        if bridge is not None:
+            return bridge
+        path = self.trace.path(node.id)
+        messages = [each for at in path[:-1] for each in (*at.messages, at.turn.message())]
+        whole = family.render([*messages, *node.messages], path[0].tools)
+        return whole[len(before) :] if np.array_equal(whole[: len(before)], before) else None
 
     def _forest(self) -> None:
         built_upon: set[int] = set()
