@@ -96,6 +96,11 @@ def emission(trace: Trace, policy: RecordPolicy | None = None, *, version: int |
     return Emission(samples=samples, excluded=tuple(excluded))
 
 
+def exclusions(trace: Trace, policy: RecordPolicy | None = None, *, version: int | None = None) -> tuple[Excluded, ...]:
+    """What `emission` leaves out of a trace, without the rows."""
+    return tuple(_keep(trace, policy or RecordPolicy(), version)[1])
+
+
 def _keep(trace: Trace, policy: RecordPolicy, version: int | None) -> tuple[dict[int, Bools], list[Excluded]]:
     """Per node, which of its tokens are trained; and the runs that are not."""
     whole = _whole_trace(trace)
