@@ -12,14 +12,15 @@ class InFlight:
         around: a wider count that these belong to.
 
     Attributes:
+        limit: the most at a time.
         now: under way.
-        refused: calls refused so far.
+        refused: calls refused so far, by this limit or another.
     """
 
     def __init__(self, what: str, limit: int, around: "InFlight | None" = None) -> None:
-        self._what, self.limit, self._around = what, limit, around
-        self.now = 0
-        self.refused = 0
+        self.limit, self.now, self.refused = limit, 0, 0
+        self._what = what
+        self._all: tuple[InFlight, ...] = (self, *(around._all if around is not None else ()))
 
     def enter(self, count: int) -> None:
         """Begin `count` generations.
@@ -27,15 +28,15 @@ class InFlight:
         Raises:
             BusyError: there is no room for them now.
         """
-        if self.now + count > self.limit:
-            self.refused += 1
-            raise BusyError(f"{self.now} of {self.limit} calls of {self._what} are under way: try again in a moment")
-        if self._around is not None:
-            self._around.enter(count)
-        self.now += count
+        for at in self._all:
+            if at.now + count > at.limit:
+                for told in self._all:
+                    told.refused += 1
+                raise BusyError(f"{at.now} of {at.limit} calls of {at._what} are under way: try again in a moment")
+        for at in self._all:
+            at.now += count
 
     def leave(self, count: int) -> None:
         """End `count` generations."""
-        self.now -= count
-        if self._around is not None:
-            self._around.leave(count)
+        for at in self._all:
+            at.now -= count

@@ -132,13 +132,13 @@ class Gateway:
 
     def metrics(self) -> Metrics:
         """Totals since construction, as `gateway/<name>_count`."""
-        counts = {**self._counts, "calls_in_flight": self._in_flight.now}
+        calls = {"calls_in_flight": self._in_flight.now, "refused_calls": self._in_flight.refused}
+        counts = {**self._counts, **calls}
         return {f"gateway/{name}_count": float(count) for name, count in sorted(counts.items())}
 
     def _forget(self, session: GatewaySession) -> None:
         self._sessions.pop(session.id, None)
         self._counts["sessions_abandoned" if session.abandoned else "sessions_sealed"] += 1
-        self._counts["refused_calls"] += session.seal().refused
 
     async def __aenter__(self) -> Self:
         await self._listener.start()
