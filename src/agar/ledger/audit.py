@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from agar.ledger.checks import TraceCheck
 from agar.ledger.config import RecordPolicy
-from agar.ledger.emission import Exclusion, emission
+from agar.ledger.emission import Exclusion, exclusions
 from agar.ledger.parity import draw
 from agar.ledger.report import AuditReport, Violation
 from agar.ledger.trace import Trace, token_count
@@ -56,7 +56,7 @@ def audit(
     lost = 0
     for trace in traces:
         version = None if versions is None else versions.get(trace.policy)
-        left_out = emission(trace, policy, version=version).excluded
+        left_out = exclusions(trace, policy, version=version)
         for run in left_out:
             excluded[run.reason] += run.stop - run.start
         oldest = None if version is None or policy.max_staleness is None else version - policy.max_staleness
