@@ -181,6 +181,7 @@ class EpisodeRunner:
                 "turns": watched.turns if watched else 0,
                 "env_s": watched.env_s if watched else 0.0,
                 "wall_s": time.time() - started,
+                "family": sealed.family,
                 **({"agent": dict(report.meta)} if report else {}),
             },
         )

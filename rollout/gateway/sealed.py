@@ -18,6 +18,7 @@ class SealedSession:
         budget_stops: calls that a budget answered, by budget.
         repeats: identical requests that were answered with a stored reply.
         refused: calls refused because too many were under way.
+        family: name of the chat-template family that wrote the prompts.
     """
 
     nodes: tuple[Node, ...]
@@ -26,3 +27,4 @@ class SealedSession:
     budget_stops: Mapping[Budget, int] = field(default_factory=dict)
     repeats: int = 0
     refused: int = 0
+    family: str = ""

@@ -60,9 +60,8 @@ class GatewaySession:
     ) -> None:
         self._id, self._base_url, self._on_seal = id, base_url, on_seal
         self.socket_path = socket_path
-        self.policy = policy
-        self.messages = MessageCache()
-        self._abandoned = False
+        self.policy, self._family = policy, family.name
+        self.messages, self._abandoned = MessageCache(), False
         self._engine, self._call_timeout_s = engine, limits.call_timeout_s
         self._recorder = Recorder(family=family, policy=policy, sampling=sampling, record=record)
         self._forest = self._recorder.forest
@@ -186,6 +185,7 @@ class GatewaySession:
                 budget_stops=dict(self._recorder.stops),
                 repeats=self._repeats,
                 refused=self._in_flight.refused,
+                family=self._family,
             )
             for task in open_calls:
                 task.cancel()

@@ -244,6 +244,11 @@ async def test_an_agent_that_leaves_says_why_and_its_report_is_in_the_trace(mode
     assert Trace.load(trace.dump()).meta == trace.meta
 
 
+async def test_the_trace_names_the_family_that_wrote_its_prompts(model):
+    async with gateway_with(model) as play:
+        assert (await play(Echo)).meta["family"] == "chatml"
+
+
 async def test_the_environments_word_and_a_budgets_go_before_the_agents(model):
     report = AgentReport(outcome=Outcome.AGENT_ERROR, reason="had enough")
     async with gateway_with(model) as play:
