@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from agar.envs.base import AsyncEnv, Env, StepResult
     from agar.envs.checker import Check, Report, check_env
+    from agar.envs.isolation.config import ProcessLimits
     from agar.envs.parsing import parse_int
     from agar.envs.registry import EnvSpec, make, register, registered, spec
     from agar.envs.runner import AsyncRunner, as_async
+    from agar.envs.single_turn import SingleTurnEnv
     from agar.envs.spaces import MessageSpace, Observation, TurnSpace
     from agar.envs.tasks import GeneratedTasks, SeededTasks, TaskCursor, TaskSet
     from agar.envs.tool_env import ToolEnv, tool
+    from agar.envs.vector import make_vec
+    from agar.envs.wrappers import Record, ShapeReward, TokenBudget, TruncateObservation, TurnLimit, WallClock, Wrapper
 
 _EXPORTS = {
     "AsyncEnv": "agar.envs.base",
@@ -25,16 +29,26 @@ _EXPORTS = {
     "GeneratedTasks": "agar.envs.tasks",
     "MessageSpace": "agar.envs.spaces",
     "Observation": "agar.envs.spaces",
+    "ProcessLimits": "agar.envs.isolation.config",
+    "Record": "agar.envs.wrappers",
     "Report": "agar.envs.checker",
     "SeededTasks": "agar.envs.tasks",
+    "ShapeReward": "agar.envs.wrappers",
+    "SingleTurnEnv": "agar.envs.single_turn",
     "StepResult": "agar.envs.base",
     "TaskCursor": "agar.envs.tasks",
     "TaskSet": "agar.envs.tasks",
+    "TokenBudget": "agar.envs.wrappers",
     "ToolEnv": "agar.envs.tool_env",
+    "TruncateObservation": "agar.envs.wrappers",
+    "TurnLimit": "agar.envs.wrappers",
     "TurnSpace": "agar.envs.spaces",
+    "WallClock": "agar.envs.wrappers",
+    "Wrapper": "agar.envs.wrappers",
     "as_async": "agar.envs.runner",
     "check_env": "agar.envs.checker",
     "make": "agar.envs.registry",
+    "make_vec": "agar.envs.vector",
     "parse_int": "agar.envs.parsing",
     "register": "agar.envs.registry",
     "registered": "agar.envs.registry",
@@ -51,16 +65,26 @@ __all__ = [
     "GeneratedTasks",
     "MessageSpace",
     "Observation",
+    "ProcessLimits",
+    "Record",
     "Report",
     "SeededTasks",
+    "ShapeReward",
+    "SingleTurnEnv",
     "StepResult",
     "TaskCursor",
     "TaskSet",
+    "TokenBudget",
     "ToolEnv",
+    "TruncateObservation",
+    "TurnLimit",
     "TurnSpace",
+    "WallClock",
+    "Wrapper",
     "as_async",
     "check_env",
     "make",
+    "make_vec",
     "parse_int",
     "register",
     "registered",

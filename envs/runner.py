@@ -9,8 +9,8 @@ from typing import Any, Self, TypeVar
 import gymnasium
 
 from agar.envs.background import in_thread
-from agar.envs.base import AsyncEnv
 from agar.envs.contract import OBSERVATION_CHARS, checked_reset, checked_step, told
+from agar.envs.wrappers.base import awaitable
 from agar.errors import AgarError, EnvError, SandboxError
 from agar.types import Message, Outcome, ToolSpec, Turn
 
@@ -71,7 +71,7 @@ class AsyncRunner:
         """Turns taken in this episode."""
         self._playing = False
         self._running: asyncio.Future[Any] | None = None  # the latest call that runs, or ran, in a thread
-        self._async = env if isinstance(env, AsyncEnv) else None  # a wrapper must not be stepped over
+        self._async = awaitable(env)  # Gymnasium's own wrappers must not be stepped over
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:

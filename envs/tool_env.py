@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agar.envs.base import AsyncEnv, StepResult
+from agar.envs.contract import checked_observation
 from agar.envs.episode_sandbox import EpisodeSandbox
 from agar.envs.spaces import Observation
 from agar.envs.tools import Tool, tool, tools_of
@@ -28,7 +29,7 @@ class ToolEnv(AsyncEnv):
     A turn with tool calls runs them side by side and answers with one tool message a call, in the order of the calls.
     What is wrong with a call (unknown tool, arguments that do not fit, a passed deadline, a `ToolError`) is in its
     message, for the agent to read. A turn without calls goes to `answer`, which the subclass writes, as it does
-    `areset`.
+    `areset`; so does what is handed in with the tool `submit`, after the turn's other calls.
 
     With a `sandbox`, every episode has its own, `self.sb`. It starts when it is first used; `setup` then puts the
     episode's files into it. When it fails, the step is truncated with `info["failure"] = Outcome.INFRA_ERROR`.
@@ -38,13 +39,18 @@ class ToolEnv(AsyncEnv):
     """The sandbox that every episode gets; None for none."""
     tool_timeout_s: float = 30.0
     """The deadline of one call of a tool that has none of its own."""
+    submits: ClassVar[bool] = False
+    """Whether there is a tool `submit(answer)`, whose call goes to `answer` as a turn with that text does."""
 
     _tools: ClassVar[Mapping[str, Tool]] = {}
     _sb: EpisodeSandbox | None = None
+    _handed_in: str | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._tools = tools_of(cls)
+        if not cls.submits:
+            cls._tools = {name: item for name, item in cls._tools.items() if item.method is not ToolEnv.submit}
 
     def __init__(self, *, sandbox: "SandboxSpec | Mapping[str, Any] | None" = None) -> None:
         """Make the environment.
@@ -103,10 +109,16 @@ class ToolEnv(AsyncEnv):
 
     async def astep(self, action: Turn) -> StepResult:
         """Run the turn's tool calls, or hand a turn without any to `answer`."""
+        self._handed_in = None
         try:
             result: StepResult
             if action.tool_calls or action.parse_error is not None:
-                result = (await self._call_all(action), 0.0, False, False, {})
+                messages = await self._call_all(action)
+                result = (messages, 0.0, False, False, {})
+                if self._handed_in is not None:
+                    observation, *rest = await self.answer(Turn(text=self._handed_in))
+                    said = checked_observation(observation, name=type(self).__name__)
+                    result = ([*messages, *said], *rest)
             else:
                 result = await self.answer(action)
             self._check_sandbox()
@@ -116,6 +128,12 @@ class ToolEnv(AsyncEnv):
         if result[2] or result[3]:
             await self.arelease()
         return result
+
+    @tool
+    def submit(self, answer: str) -> str:
+        """Hand in the final answer."""
+        self._handed_in = answer
+        return "submitted"
 
     async def answer(self, action: Turn) -> StepResult:
         """What follows a turn without tool calls: often the reward, and the end.

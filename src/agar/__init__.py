@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from agar.envs.base import AsyncEnv, Env
     from agar.envs.parsing import parse_int
     from agar.envs.registry import make, register, spec
+    from agar.envs.single_turn import SingleTurnEnv
     from agar.envs.tool_env import ToolEnv, tool
+    from agar.envs.vector import make_vec
     from agar.types import Message, Outcome, Reward, Sample, TaskRow, ToolCall, ToolSpec, Turn
 
 __version__ = "0.1.0"
@@ -22,12 +24,14 @@ _EXPORTS = {
     "Outcome": "agar.types",
     "Reward": "agar.types",
     "Sample": "agar.types",
+    "SingleTurnEnv": "agar.envs.single_turn",
     "TaskRow": "agar.types",
     "ToolCall": "agar.types",
     "ToolEnv": "agar.envs.tool_env",
     "ToolSpec": "agar.types",
     "Turn": "agar.types",
     "make": "agar.envs.registry",
+    "make_vec": "agar.envs.vector",
     "parse_int": "agar.envs.parsing",
     "register": "agar.envs.registry",
     "spec": "agar.envs.registry",
@@ -41,6 +45,7 @@ __all__ = [
     "Outcome",
     "Reward",
     "Sample",
+    "SingleTurnEnv",
     "TaskRow",
     "ToolCall",
     "ToolEnv",
@@ -48,6 +53,7 @@ __all__ = [
     "Turn",
     "__version__",
     "make",
+    "make_vec",
     "parse_int",
     "register",
     "spec",

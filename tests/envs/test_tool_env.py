@@ -303,3 +303,52 @@ async def test_an_environment_without_a_sandbox_says_so():
 def test_tools_are_what_the_agent_is_told():
     assert [spec.name for spec in Shop().tools] == ["meet", "shelf", "own_mistake", "refuse"]
     assert agar.ToolEnv is ToolEnv
+
+
+class Submits(ToolEnv):
+    """Hands in by a tool."""
+
+    submits = True
+
+    @tool
+    def look(self) -> str:
+        """Look."""
+        return "a cat"
+
+    async def areset(self, *, seed=None, options=None):
+        await super().areset(seed=seed, options=options)
+        return "What is there?", {}
+
+    async def answer(self, action):
+        return "Thank you.", float(action.text == "cat"), True, False, {}
+
+
+def test_submit_is_a_tool_only_where_it_is_asked_for():
+    class Silent(Submits):
+        submits = False
+
+    assert [spec.name for spec in Submits().tools] == ["submit", "look"]
+    assert [spec.name for spec in Silent().tools] == ["look"]
+
+
+async def test_what_is_submitted_is_graded_after_the_other_calls_of_the_turn():
+    env = Submits()
+    await env.areset()
+    calls = (ToolCall(id="a", name="submit", arguments={"answer": "cat"}), ToolCall(id="b", name="look"))
+    messages, reward, terminated, _, _ = await env.astep(Turn(tool_calls=calls))
+    assert (reward, terminated) == (1.0, True)
+    assert [(m.role, m.tool_call_id, m.text) for m in messages] == [
+        ("tool", "a", "submitted"),
+        ("tool", "b", "a cat"),
+        ("user", None, "Thank you."),
+    ]
+
+
+async def test_a_submission_that_does_not_fit_is_answered_and_the_episode_goes_on():
+    env = Submits()
+    await env.areset()
+    call = ToolCall(id="a", name="submit", arguments={"answer": ["cat"]})
+    messages, reward, terminated, truncated, _ = await env.astep(Turn(tool_calls=(call,)))
+    assert (reward, terminated, truncated) == (0.0, False, False)
+    assert messages[0].text.startswith("error: submit: answer")
+    assert (await env.astep(Turn(text="cat")))[1:3] == (1.0, True)
