@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from agar.ledger.canonical import nested_within, spell
+from agar.ledger.canonical import spell, unfit
 from agar.rollout.gateway.call import BadRequest, OutputForm
 from agar.types import Message, Part, TextPart, ToolCall, ToolSpec
 
@@ -76,7 +76,7 @@ class ToolCache:
             raise too_deep("tools") from None
         known = self._known.get(key)
         if known is None:
-            if not nested_within(tools):
+            if unfit(tools):
                 raise too_deep("tools")
             if len(self._known) >= _MAX_CACHED_TOOLS:
                 self._known.clear()
@@ -218,7 +218,7 @@ def wishes_of(request: Mapping[str, Any], read: frozenset[str], *further: Mappin
         if more:
             wishes |= more
     for name, value in wishes.items():
-        if isinstance(value, (dict, list)) and not nested_within(value):
+        if isinstance(value, (dict, list)) and unfit(value):
             raise too_deep(name)
     return wishes
 
@@ -229,7 +229,7 @@ def form_of(field: str, asked: Any, schema: Mapping[str, Any]) -> OutputForm:
     Raises:
         BadRequest: its schema is nested too deeply.
     """
-    if not nested_within(schema):
+    if unfit(schema):
         raise too_deep(field)
     return OutputForm(field=field, asked=asked, schema=spell(schema))
 
@@ -252,8 +252,8 @@ def read_arguments(raw: Any, where: str) -> dict[str, Any]:
         value = raw if isinstance(raw, dict) else _decode(raw)
         if not isinstance(value, dict):
             raise ValueError("not an object")
-        if not nested_within(value):
-            raise ValueError("nested too deeply")
+        if (why := unfit(value)) is not None:
+            raise ValueError(f"they {why}")
         if not isinstance(raw, str) or "\\u" in raw:  # a lone surrogate has no UTF-8 form
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, TypeError, RecursionError) as error:

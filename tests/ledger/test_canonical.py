@@ -3,7 +3,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agar.ledger.canonical import freeze, message_key, nested_within, spell
+from agar.ledger.canonical import freeze, message_key, spell, unfit
 from agar.types import Message, ToolCall
 
 VALUES = st.recursive(
@@ -51,5 +51,11 @@ def test_nesting_is_bounded():
     deep = 1
     for _ in range(64):
         deep = [deep]
-    assert nested_within(deep)
-    assert not nested_within([deep])
+    assert unfit(deep) is None
+    assert unfit([deep]) == "are nested too deeply"
+
+
+def test_numbers_fit_into_64_bits():
+    assert unfit({"a": [2**64 - 1, -(2**63), 1.5, -0.0, True, None, "x"]}) is None
+    for number in (2**64, -(2**63) - 1, float("inf"), -float("inf"), float("nan")):
+        assert unfit({"a": [1, {"b": number}]}) == "hold a number beyond 64 bits"

@@ -1,6 +1,7 @@
 """When two messages are the same message: the keys that the forest's paths are made of."""
 
 import json
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -79,13 +80,23 @@ def freeze(value: Any) -> Hashable:
     return value  # type: ignore[no-any-return]
 
 
-def nested_within(value: Any, limit: int = MAX_NESTING) -> bool:
-    """Whether a JSON value is nested at most `limit` deep, so that no walk over it exhausts the stack."""
+def unfit(value: Any, limit: int = MAX_NESTING) -> str | None:
+    """Why a JSON value cannot be told to every program alike; None where it can.
+
+    Nested more than `limit` deep, it exhausts the stack of whoever walks over it. Readers of JSON disagree on numbers
+    that 64 bits do not hold: some refuse them, some round them, some write infinity as null.
+    """
+    if isinstance(value, float):
+        return None if math.isfinite(value) else "hold a number beyond 64 bits"
+    if isinstance(value, int):
+        return None if -(2**63) <= value < 2**64 else "hold a number beyond 64 bits"
     if isinstance(value, Mapping):
         value = value.values()
     elif not isinstance(value, (list, tuple)):
-        return True
-    return limit > 0 and all(nested_within(item, limit - 1) for item in value)
+        return None
+    if limit <= 0:
+        return "are nested too deeply"
+    return next((why for item in value if (why := unfit(item, limit - 1)) is not None), None)
 
 
 def _content(message: Message, canonicaliser: Canonicaliser | None) -> Hashable:

@@ -191,6 +191,8 @@ def test_parse_keeps_plain_text_to_the_letter(family):
         ("[" * 100_000, "not JSON"),
         ("1" * 5000, "not JSON"),
         ('{"name":"sh","arguments":' + '{"a":' * 200 + "1" + "}" * 201, "nested too deeply"),
+        ('{"name":"sh","arguments":{"a":1e999}}', "beyond 64 bits"),
+        ('{"name":"sh","arguments":{"a":[18446744073709551616]}}', "beyond 64 bits"),
     ],
 )
 def test_parse_reports_a_broken_call_and_keeps_it_as_text(family, body, why):

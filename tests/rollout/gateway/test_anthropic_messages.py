@@ -10,6 +10,7 @@ import pytest
 from agar.errors import DeadlineError, EngineAborted, EngineError
 from agar.ledger.config import RecordPolicy
 from agar.ledger.node import Divergence
+from agar.ledger.toy import ToyEngine
 from agar.rollout.gateway.config import GatewayConfig
 from agar.rollout.gateway.server import Gateway
 from agar.types import Message, Sampling, ToolCall
@@ -477,3 +478,17 @@ async def test_what_real_programs_sent_is_accepted_and_continues_its_path(name, 
     kinds = {difference.kind for difference in sealed.divergences}
     assert (Divergence.FOREIGN_REPLY in kinds) == (name == "claude-code-subagents")
     assert len(trained(sealed)) == PARENTS[name].count(None)
+
+
+async def test_a_number_that_no_client_could_read_back_is_no_call(family):
+    """Python reads it, a 64-bit reader does not: the call stays text, the reply still comes, in every dialect."""
+    text = '<tool_call>\n{"name":"sh","arguments":{"a":123456789012345678901234567890}}\n</tool_call>'
+    ids = family.tokenizer.encode(f"{text}<|im_end|>", special=True)
+    async with serving(ToyEngine(lambda prompt: ids), family) as gateway, httpx.AsyncClient() as http:
+        session = opened(gateway)
+        reply = await http.post(f"{session.path_url}/messages", json=BODY)
+        assert (reply.status_code, reply.json()["content"]) == (200, [{"type": "text", "text": text}])
+        assert "beyond 64 bits" in reply.json()["parse_error"]
+        history = [ASK, {"role": "assistant", "content": text}, ASK]
+        assert (await http.post(f"{session.path_url}/messages", json=BODY | {"messages": history})).status_code == 200
+    assert [node.parent for node in session.seal().nodes] == [None, 0]

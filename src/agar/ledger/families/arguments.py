@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agar.ledger.canonical import unfit
 from agar.ledger.families.calls import UnreadableCall, read_json
 from agar.types import ToolSpec
 
@@ -28,7 +29,7 @@ def typed(text: str, tool: str, argument: str, tools: Sequence[ToolSpec]) -> Any
         value = read_json(text)
     except UnreadableCall:
         value = _python(text)
-    return text if isinstance(value, str) else value
+    return text if isinstance(value, str) or unfit(value) else value
 
 
 def _schema(tool: str, argument: str, tools: Sequence[ToolSpec]) -> Any:

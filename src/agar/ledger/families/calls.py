@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from agar.ledger.canonical import nested_within
+from agar.ledger.canonical import unfit
 from agar.ledger.families.marking import Marking
 from agar.types import ToolSpec
 
@@ -77,15 +77,15 @@ def json_call(text: str, key: str) -> Call:
 
 
 def checked_call(name: str, arguments: Any) -> Call:
-    """A call whose arguments are an object that is not nested too deeply.
+    """A call whose arguments are an object that every program can be told.
 
     Raises:
         UnreadableCall: they are not.
     """
     if not isinstance(arguments, dict):
         raise UnreadableCall(f"the arguments of tool call {name!r} must be an object")
-    if not nested_within(arguments):
-        raise UnreadableCall(f"the arguments of tool call {name!r} are nested too deeply")
+    if (why := unfit(arguments)) is not None:
+        raise UnreadableCall(f"the arguments of tool call {name!r} {why}")
     return Call(name=name, arguments=arguments)
 
 
