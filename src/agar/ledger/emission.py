@@ -1,6 +1,6 @@
 """Traces to training rows. Every sampled token is trained exactly once or excluded with a reason from a closed list."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -154,8 +154,11 @@ def _abandoned(trace: Trace, policy: RecordPolicy) -> set[int]:
     """
     canonicaliser = canonicaliser_of(policy.canonicalisers)
     newest_child = {node.parent: node.id for node in trace.nodes}
+    siblings = Counter(node.parent for node in trace.nodes)
     asked: dict[object, list[Node]] = defaultdict(list)
     for node in trace.nodes:
+        if siblings[node.parent] == 1:
+            continue
         messages = tuple(message_key(message, canonicaliser) for message in node.messages)
         asked[node.parent, node.tools and repr(node.tools), messages].append(node)
     found: set[int] = set()

@@ -113,6 +113,19 @@ def digest(ids: Ids) -> str:
     return hashlib.blake2b(np.ascontiguousarray(ids, dtype="<i4").tobytes(), digest_size=16).hexdigest()
 
 
+def prompt_digests(nodes: Sequence[Node]) -> list[str]:
+    """The digest of every node's prompt, each token hashed once however many prompts begin with it."""
+    after: list[Any] = []  # by node, the hash of its prompt and reply
+    found: list[str] = []
+    for node in nodes:
+        hashed = hashlib.blake2b(digest_size=16) if node.parent is None else after[node.parent].copy()
+        hashed.update(np.ascontiguousarray(node.delta, dtype="<i4").tobytes())
+        found.append(hashed.hexdigest())
+        hashed.update(np.ascontiguousarray(node.sampled.token_ids, dtype="<i4").tobytes())
+        after.append(hashed)
+    return found
+
+
 def dump_traces(path: str | Path, traces: Iterable[Trace]) -> int:
     """Write traces to a file, one per line; returns how many."""
     count = 0
