@@ -34,19 +34,26 @@ class Marking:
         # Every place where a token begins, also inside another one.
         self._hidden = re.compile(f"(?={tokens}).|[{QUOTE}{''.join(SLOTS)}]", re.DOTALL)
         self._quoted = re.compile(f"{QUOTE}([0-9a-f]+){QUOTE}")
+        # Most texts hold no character that a token begins with: they cost one search.
+        self._first = re.compile("[" + re.escape("".join({QUOTE, *SLOTS, *(t[0] for t in tokenizer.added)})) + "]")
         self._heads = {token[:n] for token in tokenizer.added for n in range(1, len(token))}
-        self._tails = {token[n:] for token in tokenizer.added for n in range(1, len(token))}
         self._longest = max((len(token) for token in tokenizer.added), default=1) - 1
+        tails: dict[str, set[str]] = {}
+        for tail in (token[n:] for token in tokenizer.added for n in range(1, len(token))):
+            tails.setdefault(tail[0], set()).add(tail)
+        self._tails = {first: tuple(some) for first, some in tails.items()}
 
     def quote(self, text: str) -> str:
         """Foreign text as marked text."""
-        places = {match.start() for match in self._hidden.finditer(text)}
-        # A template may trim the text and then write the other half of a token right beside it.
         stop = len(text.rstrip())
         start = stop - len(text[:stop].lstrip())
-        places |= {at for at in range(max(start, stop - self._longest), stop) if text[at:stop] in self._heads}
-        if any(text[start:at] in self._tails for at in range(start + 1, min(stop, start + self._longest) + 1)):
+        places: set[int] = set()
+        # A template may trim the text and then write the other half of a token right beside it.
+        if start < stop and text.startswith(self._tails.get(text[start], ()), start, stop):
             places.add(start)
+        if self._first.search(text) is not None:
+            places.update(match.start() for match in self._hidden.finditer(text))
+            places.update(at for at in range(max(start, stop - self._longest), stop) if text[at:stop] in self._heads)
         if not places:
             return text
         cuts = sorted(places)

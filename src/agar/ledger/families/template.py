@@ -132,6 +132,10 @@ class ChatTemplate:
         return quoted
 
 
+_DICT_METHODS = frozenset(dir(dict))
+_LOOP_PLACES = frozenset({"first", "last", "index", "index0", "previtem", "nextitem"})
+
+
 def has_image(message: Message) -> bool:
     """Whether an image is among its parts."""
     return not isinstance(message.content, str) and any(isinstance(part, ImagePart) for part in message.content)
@@ -141,6 +145,7 @@ def _environment(marking: Marking) -> Any:
     """Jinja as transformers sets it up, in the sandbox that denies a template everything but its arguments."""
     from jinja2 import nodes
     from jinja2.ext import Extension, loopcontrols
+    from jinja2.runtime import LoopContext
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
@@ -167,9 +172,17 @@ def _environment(marking: Marking) -> Any:
     def refuse(message: str) -> None:
         raise LedgerError(marking.unquote(message))
 
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
-    )
+    class Environment(ImmutableSandboxedEnvironment):
+        """Most of what a template asks for needs none of the sandbox's questions: keys of rows, places in loops."""
+
+        def getattr(self, obj: Any, attribute: str) -> Any:
+            if type(obj) is dict and attribute not in _DICT_METHODS:
+                return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
+            if type(obj) is LoopContext and attribute in _LOOP_PLACES:
+                return getattr(obj, attribute)
+            return super().getattr(obj, attribute)
+
+    environment = Environment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     environment.filters["tojson"] = tojson
     environment.globals["raise_exception"] = refuse
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
