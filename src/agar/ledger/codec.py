@@ -20,6 +20,7 @@ from agar.errors import LedgerError
 from agar.types import Finish, ImagePart, Sampled, TextPart
 
 T = TypeVar("T")
+_PLAIN = frozenset({str, int, float, bool, types.NoneType})
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 """Makes the JSON of a trace of one format version into that of the next."""
 
@@ -89,6 +90,8 @@ def _known(found: Any, version: int, upgrades: Mapping[int, Upgrade]) -> int:
 
 
 def _encode(value: Any) -> Any:
+    if value.__class__ in _PLAIN:
+        return value
     if isinstance(value, Sampled):
         return {
             "token_ids": _encode(value.token_ids),
@@ -97,8 +100,8 @@ def _encode(value: Any) -> Any:
             "finish": value.finish.value,
             "side": {name: _encode(array) for name, array in value.side.items()},
         }
-    if dataclasses.is_dataclass(value):
-        return {f.name: _encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if names := _names(value.__class__):
+        return {name: _encode(getattr(value, name)) for name in names}
     if isinstance(value, np.ndarray):
         little = value.astype(value.dtype.newbyteorder("<"), copy=False)
         data = base64.b64encode(little.tobytes()).decode("ascii")
@@ -115,9 +118,9 @@ def _encode(value: Any) -> Any:
 
 
 def _decode(value: Any, kind: Any) -> Any:
-    origin, arguments = get_origin(kind), get_args(kind)
-    if kind is Any:
+    if kind is Any or value.__class__ is kind:
         return value
+    origin, arguments = _parts(kind)
     if origin is np.ndarray:
         return _array(value)
     if origin in (types.UnionType, typing.Union):
@@ -178,6 +181,18 @@ def _array(value: Any) -> np.ndarray[Any, Any]:
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     array.setflags(write=False)
     return array
+
+
+@cache
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    """The fields of a dataclass; none of anything else."""
+    return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
+
+
+@cache
+def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    """What an annotation such as `tuple[int, ...]` is made of."""
+    return get_origin(kind), get_args(kind)
 
 
 @cache
