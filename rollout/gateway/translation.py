@@ -136,7 +136,7 @@ class MessageCache:
                 found = reader(row, name, places[index] if places else index, self._spelt)
                 if len(known) >= _MAX_CACHED_ROWS:
                     known.clear()
-                known[key] = found
+                known[bytes(memoryview(key))] = found  # orjson's own bytes keep the room that it wrote them in
             if found.respelled:
                 respelled += range(len(messages), len(messages) + len(found.messages))
             if found.unknown:
