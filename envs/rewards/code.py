@@ -1,0 +1,91 @@
+"""Programs: what a reply's code does when it is run in a sandbox."""
+
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from agar.envs.rewards.extract import Extract
+from agar.envs.rubric import Conversation
+from agar.errors import EnvError
+
+if TYPE_CHECKING:
+    from agar.sandbox.config import SandboxSpec
+
+_BLOCK = re.compile(r"```[a-zA-Z0-9+#-]*[ \t]*\n(.*?)```", re.DOTALL)
+
+
+def last_block(reply: str) -> str | None:
+    """The code of the last fenced block; the whole reply where there is none."""
+    found = _BLOCK.findall(reply)
+    return (found[-1] if found else reply).strip() or None
+
+
+def code_tests(
+    tests: str = "tests",
+    *,
+    extract: Extract = last_block,
+    sandbox: "SandboxSpec | None" = None,
+    python: str = "python3",
+    timeout_s: float = 10.0,
+    partial: bool = False,
+) -> Callable[[Conversation], Awaitable[float]]:
+    """The tests that a Python program passes, each in a process of its own, in a fresh sandbox.
+
+    A test is a table `{"stdin": …, "stdout": …}`, compared line by line without trailing white space, or code that runs
+    behind the program and raises where it is wrong. A code test must come to its end: a program that ends the process
+    before has failed. Tests of the first kind cannot be reached by the program; one of the second kind shares its
+    process, so a program written to deceive it could.
+
+    Args:
+        tests: the entry of the task's payload that holds a test or a list of them.
+        extract: finds the program in the reply.
+        sandbox: what it runs in; the default spec if None.
+        python: the interpreter inside.
+        timeout_s: for one test.
+        partial: True gives the share of tests that passed; False 1 for all of them, else 0.
+    """
+
+    async def score(told: Conversation) -> float:
+        from agar.sandbox import SandboxSpec, create
+
+        wanted = _tests(told, tests)
+        program = extract(told.reply)
+        if program is None:
+            return 0.0
+        passed = 0
+        async with create(sandbox or SandboxSpec()) as box:
+            for test in wanted:
+                passes = await _passes(box, program, test, python, timeout_s)
+                if not passes and not partial:
+                    return 0.0
+                passed += passes
+        return passed / len(wanted)
+
+    return score
+
+
+def _tests(told: Conversation, name: str) -> Sequence[str | Mapping[str, Any]]:
+    found = told.task.payload.get(name)
+    given = list(found) if isinstance(found, (list, tuple)) else [found]
+    every = [test for test in given if isinstance(test, (str, Mapping))]
+    if not every or len(every) != len(given):
+        raise EnvError(
+            f"task {told.task.key!r} has no tests in {name!r}: expected code, or stdin and stdout, or a list"
+        )
+    return every
+
+
+async def _passes(box: Any, program: str, test: str | Mapping[str, Any], python: str, timeout_s: float) -> bool:
+    if isinstance(test, Mapping):
+        await box.write("program.py", program)
+        done = await box.exec([python, "program.py"], stdin=str(test.get("stdin", "")), timeout_s=timeout_s)
+        return bool(done.code == 0 and not done.truncated and _lines(done.stdout) == _lines(str(test["stdout"])))
+    end = secrets.token_hex(16)
+    await box.write("program.py", f"{program}\n\n{test}\n\nprint({end!r})\n")
+    done = await box.exec([python, "program.py"], timeout_s=timeout_s)
+    return bool(done.code == 0 and done.stdout.rstrip().endswith(end))
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.rstrip().splitlines()]

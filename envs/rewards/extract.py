@@ -1,0 +1,68 @@
+"""Where in a reply its answer stands, and what the right one is."""
+
+import re
+from collections.abc import Callable
+
+from agar.envs.rubric import Conversation
+from agar.errors import EnvError
+
+Extract = Callable[[str], str | None]
+"""A reply's answer; None where it gives none."""
+
+
+def whole(reply: str) -> str | None:
+    """All of it."""
+    return reply.strip() or None
+
+
+def last_line(reply: str) -> str | None:
+    """The last line that is not empty."""
+    return next((line.strip() for line in reversed(reply.splitlines()) if line.strip()), None)
+
+
+def boxed(reply: str) -> str | None:
+    r"""What stands in the last `\boxed{…}`, braces inside it included."""
+    start = max(reply.rfind(r"\boxed{"), reply.rfind(r"\fbox{"))
+    if start < 0:
+        return None
+    begin = reply.index("{", start) + 1
+    depth = 1
+    for at in range(begin, len(reply)):
+        depth += {"{": 1, "}": -1}.get(reply[at], 0)
+        if depth == 0:
+            return reply[begin:at].strip()
+    return None
+
+
+def tagged(tag: str) -> Extract:
+    """What stands in the last `<tag>…</tag>`."""
+    pattern = re.compile(rf"<{re.escape(tag)}>(.*?)</{re.escape(tag)}>", re.DOTALL)
+
+    def find(reply: str) -> str | None:
+        found = pattern.findall(reply)
+        return found[-1].strip() if found else None
+
+    return find
+
+
+def after(mark: str) -> Extract:
+    """What stands behind the last `mark`, to the end of its line; GSM8K's is `####`."""
+
+    def find(reply: str) -> str | None:
+        _, found, rest = reply.rpartition(mark)
+        return (rest.splitlines() or [""])[0].strip() or None if found else None
+
+    return find
+
+
+def gold_of(told: Conversation, name: str) -> list[str]:
+    """The right answers: an entry of the task's payload, one or a list of them, as text.
+
+    Raises:
+        EnvError: the task has no such entry, or an empty list.
+    """
+    value = told.task.payload.get(name)
+    answers = list(value) if isinstance(value, (list, tuple)) else [value]
+    if value is None or not answers:
+        raise EnvError(f"task {told.task.key!r} has no {name!r} in its payload: name the entry that holds the answer")
+    return [str(answer) for answer in answers]

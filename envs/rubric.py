@@ -1,0 +1,205 @@
+"""Named, weighted rewards and metrics: of a turn, of a whole conversation, of all attempts at a task together."""
+
+import asyncio
+import hashlib
+import importlib
+import inspect
+import json
+import math
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agar.envs.background import in_thread
+from agar.errors import AgarError, ConfigError, EnvError
+from agar.ledger.codec import plain
+from agar.types import Message, Reward, TaskRow
+
+Stage = Literal["turn", "trajectory", "group"]
+CACHED = 4096
+"""Scores that a cached criterion keeps; the oldest go first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """What is graded.
+
+    Attributes:
+        task: the task, its answers included.
+        messages: everything said so far, the agent's latest message last.
+        reward: the reward so far; of a whole attempt in the group stage.
+        parts: its parts so far.
+        meta: what an environment adds for its own criteria, such as its sandbox.
+    """
+
+    task: TaskRow
+    messages: tuple[Message, ...]
+    reward: float = 0.0
+    parts: Mapping[str, float] = field(default_factory=dict)
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def reply(self) -> str:
+        """The text of the agent's latest message; empty where it has said nothing."""
+        return next((message.text for message in reversed(self.messages) if message.role == "assistant"), "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Criterion:
+    """One thing that is looked at.
+
+    Attributes:
+        name: of the score, in `info["reward_parts"]` and the metrics.
+        score: a function of a `Conversation`; in the group stage, of all conversations of a group, giving a score for
+            each. It may be a coroutine function; one that is not runs in a thread.
+        weight: what the score counts in the reward; 0 for a metric.
+        stage: `turn`: after each turn; `trajectory`: at the end of an episode; `group`: when all attempts at a task
+            have ended, before they go into a batch.
+        cached: give a conversation that was graded before the same score; for functions that are slow and pure.
+        timeout_s: how long it may take.
+    """
+
+    name: str
+    score: Callable[..., Any]
+    weight: float = 1.0
+    stage: Stage = "trajectory"
+    cached: bool = False
+    timeout_s: float = 120.0
+
+
+class Rubric:
+    """Criteria that are graded together.
+
+    A criterion that raises, takes too long or gives something that is no finite number is the environment's failure
+    (`EnvError`): the episode is outside the statistics, not scored 0. Errors of agar's own say by their class whose
+    fault they are and pass through.
+
+    Args:
+        criteria: with names of their own.
+
+    Raises:
+        ConfigError: there is none, or two have the same name.
+    """
+
+    def __init__(self, criteria: Iterable[Criterion]) -> None:
+        self.criteria = tuple(criteria)
+        names = [criterion.name for criterion in self.criteria]
+        if not names or len(names) != len(set(names)):
+            raise ConfigError(f"a rubric needs criteria with names of their own, got {names}")
+        self._cache: OrderedDict[tuple[str, str], Any] = OrderedDict()
+
+    @classmethod
+    def named(cls, name: "Rubric | str") -> "Rubric":
+        """A rubric, or the one that `module:attr` names.
+
+        Raises:
+            ConfigError: it cannot be imported, or is no rubric.
+        """
+        if isinstance(name, Rubric):
+            return name
+        module, _, attribute = name.partition(":")
+        try:
+            found = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ConfigError(f'rubric = {name!r} cannot be found ({error}): expected "module:attr"') from error
+        if not isinstance(found, Rubric):
+            raise ConfigError(f"rubric = {name!r} is a {type(found).__name__}: it must be an agar.envs.Rubric")
+        return found
+
+    def has(self, stage: Stage) -> bool:
+        """Whether anything is graded at a stage."""
+        return any(criterion.stage == stage for criterion in self.criteria)
+
+    async def grade(self, stage: Literal["turn", "trajectory"], told: Conversation) -> Reward:
+        """The reward of a turn or a whole conversation: weighted total, and the scores by name as its parts.
+
+        Raises:
+            EnvError: a criterion failed.
+        """
+        chosen = [criterion for criterion in self.criteria if criterion.stage == stage]
+        scores = await _together(self._score(criterion, told) for criterion in chosen)
+        return _reward(chosen, [_number(criterion, score) for criterion, score in zip(chosen, scores, strict=True)])
+
+    async def grade_group(self, told: Sequence[Conversation]) -> list[Reward]:
+        """What the group stage adds to each attempt.
+
+        Raises:
+            EnvError: a criterion failed, or did not give one score for each attempt.
+        """
+        chosen = [criterion for criterion in self.criteria if criterion.stage == "group"]
+        rows: list[list[float]] = []
+        for criterion, scores in zip(
+            chosen, await _together(self._score(criterion, tuple(told)) for criterion in chosen), strict=True
+        ):
+            try:
+                row = list(scores)
+            except TypeError as error:
+                raise EnvError(
+                    f"group reward {criterion.name!r} gave {type(scores).__name__}: return a score for each attempt"
+                ) from error
+            if len(row) != len(told):
+                raise EnvError(f"group reward {criterion.name!r} gave {len(row)} scores for {len(told)} attempts")
+            rows.append([_number(criterion, score) for score in row])
+        return [_reward(chosen, [row[index] for row in rows]) for index in range(len(told))]
+
+    async def _score(self, criterion: Criterion, told: Conversation | tuple[Conversation, ...]) -> Any:
+        if not criterion.cached:
+            return await _call(criterion, told)
+        key = (criterion.name, _digest(told))
+        if key in self._cache:
+            self._cache.move_to_end(key)
+            return self._cache[key]
+        score = self._cache[key] = await _call(criterion, told)
+        if len(self._cache) > CACHED:
+            self._cache.popitem(last=False)
+        return score
+
+
+async def _together(scores: Iterable[Awaitable[Any]]) -> list[Any]:
+    """All of them at once; the first failure is raised when all have ended, so that none is left running."""
+    found = await asyncio.gather(*scores, return_exceptions=True)
+    for each in found:
+        if isinstance(each, BaseException):
+            raise each
+    return list(found)
+
+
+async def _call(criterion: Criterion, told: Any) -> Any:
+    try:
+        async with asyncio.timeout(criterion.timeout_s):
+            if _asynchronous(criterion.score):
+                return await criterion.score(told)
+            return await in_thread(lambda: criterion.score(told), name=f"agar-reward-{criterion.name}")
+    except AgarError:
+        raise
+    except TimeoutError as error:
+        raise EnvError(f"reward {criterion.name!r} gave no score within {criterion.timeout_s:g} s") from error
+    except Exception as error:
+        raise EnvError(f"reward {criterion.name!r} raised {type(error).__name__}: {error}") from error
+
+
+def _asynchronous(score: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(score) or inspect.iscoroutinefunction(type(score).__call__)
+
+
+def _number(criterion: Criterion, score: Any) -> float:
+    try:
+        number = float(score)
+    except (TypeError, ValueError) as error:
+        raise EnvError(f"reward {criterion.name!r} gave {score!r}: return a number") from error
+    if not math.isfinite(number):
+        raise EnvError(f"reward {criterion.name!r} gave {number}: return a finite number")
+    return number
+
+
+def _reward(criteria: Sequence[Criterion], scores: Sequence[float]) -> Reward:
+    total = math.fsum(criterion.weight * score for criterion, score in zip(criteria, scores, strict=True))
+    parts = {criterion.name: score for criterion, score in zip(criteria, scores, strict=True)}
+    return Reward(total=total, parts=parts)
+
+
+def _digest(told: Conversation | tuple[Conversation, ...]) -> str:
+    every = told if isinstance(told, tuple) else (told,)
+    text = json.dumps([[plain(each.task), plain(each.messages)] for each in every], sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -1,0 +1,36 @@
+"""Where an answer stands."""
+
+import pytest
+
+from agar.envs.rewards.extract import after, boxed, gold_of, last_line, tagged, whole
+from agar.errors import EnvError
+
+
+@pytest.mark.parametrize(
+    ("extract", "reply", "answer"),
+    [
+        (whole, "  a b\n", "a b"),
+        (whole, " \n", None),
+        (last_line, "a\n b \n\n", "b"),
+        (last_line, "", None),
+        (boxed, r"so \boxed{1} and \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
+        (boxed, r"\fbox{ 7 }", "7"),
+        (boxed, r"\boxed{1", None),
+        (boxed, "7", None),
+        (tagged("answer"), "<answer>1</answer> no <answer>\n2\n</answer>", "2"),
+        (tagged("answer"), "<answer>1", None),
+        (after("####"), "5 + 5\n#### 10 \nbye", "10"),
+        (after("####"), "####", None),
+        (after("####"), "10", None),
+    ],
+)
+def test_the_last_one_counts(extract, reply, answer):
+    assert extract(reply) == answer
+
+
+def test_the_right_answer_is_one_or_several(told):
+    assert gold_of(told("", answer=4), "answer") == ["4"]
+    assert gold_of(told("", answers=["a", "b"]), "answers") == ["a", "b"]
+    for payload in ({}, {"answer": []}, {"answer": None}):
+        with pytest.raises(EnvError, match="no 'answer' in its payload"):
+            gold_of(told("", **payload), "answer")

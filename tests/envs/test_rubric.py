@@ -1,0 +1,172 @@
+"""Rubrics: weights, stages, failures, the cache."""
+
+import asyncio
+import sys
+import types
+
+import pytest
+
+from agar.envs.rubric import Conversation, Criterion, Rubric
+from agar.errors import ConfigError, EngineError, EnvError
+from agar.types import Message, Reward, TaskRow
+
+
+def told(reply="29", **fields):
+    return Conversation(
+        task=TaskRow(key="k", payload={"answer": "29"}), messages=(Message(role="assistant", content=reply),), **fields
+    )
+
+
+def right(conversation):
+    return conversation.reply == conversation.task.payload["answer"]
+
+
+async def brief(conversation):
+    await asyncio.sleep(0)
+    return len(conversation.reply) / 10
+
+
+async def test_scores_are_weighted_and_told_by_name():
+    rubric = Rubric([
+        Criterion(name="right", score=right, weight=2.0), Criterion(name="brief", score=brief, weight=-1.0),
+        Criterion(name="length", score=lambda c: len(c.reply), weight=0.0),
+        Criterion(name="polite", score=lambda c: 5, stage="turn"),
+    ])  # fmt: skip
+    assert await rubric.grade("trajectory", told()) == Reward(
+        total=2.0 - 0.2, parts={"right": 1.0, "brief": 0.2, "length": 2.0}
+    )
+    assert await rubric.grade("turn", told()) == Reward(total=5.0, parts={"polite": 5.0})
+    assert (rubric.has("turn"), rubric.has("group")) == (True, False)
+
+
+async def test_a_group_is_graded_together():
+    def rank(group):
+        order = sorted(group, key=lambda c: -c.reward)
+        return [order.index(each) for each in group]
+
+    async def share(group):
+        return [len({c.reply for c in group}) / len(group)] * len(group)
+
+    rubric = Rubric([
+        Criterion(name="rank", score=rank, weight=-0.5, stage="group"),
+        Criterion(name="share", score=share, stage="group"),
+    ])  # fmt: skip
+    graded = await rubric.grade_group([told("a", reward=0.0), told("a", reward=3.0)])
+    assert graded == [
+        Reward(total=0.0, parts={"rank": 1.0, "share": 0.5}),
+        Reward(total=0.5, parts={"rank": 0.0, "share": 0.5}),
+    ]
+
+
+def boom(conversation):
+    raise ValueError("no such page")
+
+
+async def hang(conversation):
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("score", "said"),
+    [
+        (boom, "reward 'it' raised ValueError: no such page"),
+        (hang, r"reward 'it' gave no score within 0\.05 s"),
+        (lambda c: float("nan"), "reward 'it' gave nan"),
+        (lambda c: "high", "reward 'it' gave 'high': return a number"),
+        (lambda c: None, "reward 'it' gave None"),
+    ],
+    ids=["raises", "hangs", "nan", "text", "none"],
+)
+async def test_a_failing_reward_is_the_environments_failure(score, said):
+    with pytest.raises(EnvError, match=said):
+        await Rubric([Criterion(name="it", score=score, timeout_s=0.05)]).grade("trajectory", told())
+
+
+@pytest.mark.parametrize(
+    ("score", "said"),
+    [
+        (lambda g: 1.0, "return a score for each attempt"),
+        (lambda g: [1.0], "gave 1 scores for 2"),
+        (boom, "no such page"),
+    ],
+)
+async def test_a_failing_group_reward_too(score, said):
+    with pytest.raises(EnvError, match=said):
+        await Rubric([Criterion(name="it", score=score, stage="group")]).grade_group([told(), told("30")])
+
+
+async def test_an_error_that_says_whose_fault_it_is_passes_through():
+    def engine(conversation):
+        raise EngineError("down")
+
+    with pytest.raises(EngineError, match="down"):
+        await Rubric([Criterion(name="it", score=engine)]).grade("trajectory", told())
+
+
+async def test_all_criteria_end_before_the_first_failure_is_raised():
+    ended = []
+
+    async def slow(conversation):
+        await asyncio.sleep(0.02)
+        ended.append(1)
+        return 0.0
+
+    with pytest.raises(EnvError):
+        await Rubric([Criterion(name="boom", score=boom), Criterion(name="slow", score=slow)]).grade(
+            "trajectory", told()
+        )
+    assert ended == [1]
+
+
+async def test_a_cached_criterion_grades_the_same_conversation_once(monkeypatch):
+    asked = []
+
+    def count(conversation):
+        asked.append(conversation.reply)
+        return len(asked)
+
+    rubric = Rubric([Criterion(name="n", score=count, cached=True)])
+    totals = [(await rubric.grade("trajectory", told(reply))).total for reply in ("a", "b", "a", "b")]
+    assert totals == [1.0, 2.0, 1.0, 2.0]
+    monkeypatch.setattr("agar.envs.rubric.CACHED", 1)
+    await rubric.grade("trajectory", told("c"))
+    await rubric.grade("trajectory", told("a"))  # which had to make room
+    assert asked == ["a", "b", "c", "a"]
+
+
+async def test_a_failure_is_not_cached():
+    left = [ValueError("once"), 3.0]
+
+    def flaky(conversation):
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    rubric = Rubric([Criterion(name="n", score=flaky, cached=True)])
+    with pytest.raises(EnvError, match="once"):
+        await rubric.grade("trajectory", told())
+    assert (await rubric.grade("trajectory", told())).total == 3.0
+
+
+def test_names_are_needed_and_are_found(monkeypatch):
+    for criteria in ([], [Criterion(name="a", score=right)] * 2):
+        with pytest.raises(ConfigError, match="names of their own"):
+            Rubric(criteria)
+    made = types.ModuleType("my_rubrics")
+    made.rubric, made.number = Rubric([Criterion(name="a", score=right)]), 3
+    monkeypatch.setitem(sys.modules, "my_rubrics", made)
+    assert Rubric.named("my_rubrics:rubric") is made.rubric
+    for name, said in (
+        ("my_rubrics:number", "is a int"),
+        ("my_rubrics:no", "cannot be found"),
+        ("", "cannot be found"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            Rubric.named(name)
+
+
+def test_the_reply_is_the_agents_latest_message():
+    messages = (Message(role="assistant", content="a"), Message(role="tool", content="b"))
+    assert Conversation(task=TaskRow(key="k"), messages=messages).reply == "a"
+    assert Conversation(task=TaskRow(key="k"), messages=()).reply == ""
