@@ -389,7 +389,7 @@ class UnrulyClient(RuleBasedStateMachine):
         self.every_trained_token_is_priced_on_its_own_prefix_and_none_is_lost(trace)
         assert sealed.open_calls == 0
         rows = emit(trace, self.record)
-        audit([trace], rows, self.record).raise_if_broken()
+        audit([trace], rows, self.record, families={"main": self.family}).raise_if_broken()
         again = Trace.load(trace.dump())
         assert again.dump() == trace.dump()
         for before, after in zip(rows, emit(again, self.record), strict=True):
@@ -427,13 +427,15 @@ def test_nor_does_it_in_another_dialect(tmp_path_factory, wire):
 def test_nor_does_it_under_the_other_policies(tmp_path_factory):
     play(tmp_path_factory, RecordPolicy(match="strict", truncated="exclude", abandoned="train"), 15)
     play(tmp_path_factory, RecordPolicy(on_divergence="fork"), 15)
+    play(tmp_path_factory, RecordPolicy(history="as_sent", sampler="recorded"), 15)
 
 
 def re_encode_replies(monkeypatch):
     commit = Forest.commit
 
     def broken(self, plan, sampled, turn, **fields):
-        again = self._family.tokenizer.encode(self._family.tokenizer.decode(sampled.token_ids), special=True)
+        text = self._prompts._family.tokenizer
+        again = text.encode(text.decode(sampled.token_ids), special=True)
         if len(again) and len(again) <= len(sampled):
             sampled = Sampled.restore(
                 token_ids=again,
@@ -447,9 +449,9 @@ def re_encode_replies(monkeypatch):
 
 
 def render_history_again(monkeypatch):
-    def broken(self, match, sent, consumed, keys):
-        plan = extend(self, match, sent, consumed, keys)
-        return plan and replace(plan, prompt=self._family.render(sent, plan.tools))
+    def broken(self, parent, differences, sent, *where):
+        plan = extend(self, parent, differences, sent, *where)
+        return plan and replace(plan, prompt=self._prompts._family.render(sent, plan.tools))
 
     extend = Forest._extend
     monkeypatch.setattr(Forest, "_extend", broken)
@@ -458,8 +460,8 @@ def render_history_again(monkeypatch):
 def drop_the_separator(monkeypatch):
     """The record lacks a token that the engine was given."""
 
-    def broken(self, match, sent, consumed, keys):
-        plan = extend(self, match, sent, consumed, keys)
+    def broken(self, *where):
+        plan = extend(self, *where)
         return plan and replace(plan, delta=plan.delta[1:])
 
     extend = Forest._extend
