@@ -1,6 +1,7 @@
 """The tokenizer as the ledger needs it: text is never read as a control token unless the caller says so."""
 
 import json
+from array import array
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +13,7 @@ from agar.errors import ConfigError, LedgerError
 from agar.types import Ids
 
 _CACHED_TEXTS = 512
+_CACHED_CHARACTERS = 16_384
 
 
 class Tokenizer:
@@ -65,27 +67,27 @@ class Tokenizer:
         """Encode text; added tokens are ordinary characters unless `special`.
 
         Returns:
-            int32 [n]; read-only where it comes from the cache of recent texts.
+            int32 [n].
 
         Raises:
             LedgerError: the text gave a control token although they are disabled, or is not valid Unicode.
         """
         if special:
             return np.asarray(self._whole.encode(text, add_special_tokens=False).ids, dtype=np.int32)
-        return np.asarray(self._cached(text), dtype=np.int32)
+        return np.array(self.ids_of(text), dtype=np.int32)
 
-    def ids_of(self, text: str) -> tuple[int, ...]:
-        """`encode(text)` as a tuple, from the cache of recent texts."""
-        return self._cached(text)
+    def ids_of(self, text: str) -> Sequence[int]:
+        """The ids of `encode(text)`, from the cache of recent texts; not to be changed."""
+        return self._cached(text) if len(text) <= _CACHED_CHARACTERS else self._encode_text(text)
 
     def decode(self, ids: Sequence[int] | Ids) -> str:
         """The text of the ids, control tokens included as their text."""
         values = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
         return str(self._whole.decode(values, skip_special_tokens=False))
 
-    def _encode_text(self, text: str) -> tuple[int, ...]:
+    def _encode_text(self, text: str) -> Sequence[int]:
         try:
-            ids = tuple(self._text.encode(text, add_special_tokens=False).ids)
+            ids = array("i", self._text.encode(text, add_special_tokens=False).ids)  # a tenth of a tuple's memory
         except (UnicodeError, TypeError) as error:
             raise LedgerError(
                 f"text of {len(text)} characters cannot be encoded ({error}): send valid Unicode"
