@@ -30,8 +30,9 @@ verify: env ## learning runs, kills and long fuzzing; goes on where it stopped; 
 quickstart: env ## train a small agent with reinforcement learning on this machine
 	@$(RUN) -m agar.examples.quickstart.run
 
-bench: env ## measure the gateway
+bench: env ## measure the gateway and the ledger
 	@$(RUN) benchmarks/gateway.py
+	@$(RUN) benchmarks/ledger.py
 
 clean: ## remove what was built in this checkout (not the cache, not runs/)
 	rm -rf $(VENV) $(VENV).log build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/agar.egg-info

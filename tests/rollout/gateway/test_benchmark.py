@@ -22,7 +22,7 @@ def test_the_gateway_benchmark_runs_and_writes_its_numbers(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     numbers = json.loads(out.read_text())
-    assert numbers["open_loop"]["calls"] == 20
-    assert numbers["open_loop"]["direct_median_ms"] >= 200
-    assert numbers["saturated"]["ratio"] > 0
+    assert numbers["calls"] == 20
+    assert numbers["direct_median_ms"] >= 200
+    assert numbers["ratio"] > 0
     assert "ratio" in done.stdout
