@@ -57,19 +57,20 @@ class EnvSpec:
         return source(split)
 
 
+def _built_in(id: str, module: str, *, max_turns: int, tasks: TaskSource | None = None) -> EnvSpec:
+    name, source = id.partition("-")[0], f"agar.envs.library.{module}"
+    return EnvSpec(id=id, entry_point=f"{source}:{name}", max_turns=max_turns, task_source=tasks or f"{source}:tasks")
+
+
 _BUILTIN = (
-    EnvSpec(
-        id="Guess-v0",
-        entry_point="agar.envs.library.guess:Guess",
-        max_turns=8,
-        task_source=SeededTasks("Guess-v0"),
-    ),
-    EnvSpec(
-        id="Hunt-v0",
-        entry_point="agar.envs.library.hunt:Hunt",
-        max_turns=8,
-        task_source="agar.envs.library.hunt:tasks",
-    ),
+    _built_in("Guess-v0", "guess", max_turns=8, tasks=SeededTasks("Guess-v0")),
+    _built_in("Hunt-v0", "hunt", max_turns=8),
+    _built_in("Question-v0", "question", max_turns=1),
+    _built_in("Calc-v0", "calc", max_turns=8),
+    _built_in("Words-v0", "words", max_turns=6),
+    _built_in("Fill-v0", "fill", max_turns=8),
+    _built_in("Keys-v0", "keys", max_turns=40),
+    _built_in("Sql-v0", "sql", max_turns=8),
 )
 
 _VERSION = re.compile(r"-v\d+$")

@@ -27,14 +27,19 @@ _COMMANDS = {
 
 
 async def texts(subject: Subject) -> str:
-    """Answers that say everything, or praise themselves, earn no more than saying nothing."""
-    task = subject.some(1)[0]
+    """Answers that say everything, or praise themselves, earn no more than saying nothing.
+
+    Several tasks are tried, since one's answer may be among the words by chance.
+    """
+    tasks = subject.some(4)
     async with subject.new() as runner:
-        floor = (await play(runner, task, always(Turn()))).total
+        floors = [(await play(runner, task, always(Turn()))).total for task in tasks]
         for name, text in _TEXTS.items():
-            earned = (await play(runner, task, always(Turn(text=text)))).total
-            if earned > floor:
-                raise Fault(f"an answer made of {name} earns {earned:g}, saying nothing {floor:g}: grade exactly")
+            earned = [(await play(runner, task, always(Turn(text=text)))).total for task in tasks]
+            if all(more > floor for more, floor in zip(earned, floors, strict=True)):
+                raise Fault(
+                    f"an answer made of {name} earns {earned[0]:g}, saying nothing {floors[0]:g}: grade exactly"
+                )
     return f"{len(_TEXTS)} dishonest answers earn nothing"
 
 
