@@ -80,7 +80,7 @@ def stalling(engine) -> Stalling:
     return Stalling(engine)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def trained() -> Callable[[SealedSession], list[Sample]]:
     """Seal to training rows: audited, and every trained token priced on the prefix that it has in its row."""
 
