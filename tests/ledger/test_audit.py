@@ -318,6 +318,21 @@ def test_i13_a_side_array_lost_shifted_or_out_of_layout(trace):
         assert broken(audit([bad], emit(bad))) == {"I13"}
 
 
+def test_i13_side_arrays_that_contradict_the_tokens(trace):
+    left, right = emit(trace)
+    kept = np.full((len(left.token_ids), 2), -1, np.int32)
+    kept[trained(left)] = [left.token_ids[trained(left)], 9]
+    assert audit([trace], [left.but(side={"kept_vocabulary": kept}), right]).ok
+    kept[trained(left), 0] = 8
+    report = audit([trace], [left.but(side={"kept_vocabulary": kept}), right])
+    assert broken(report) == {"I13"}
+    assert "lacks 1 tokens" in report.violations[0].detail
+    images = np.array([[0, 1]], np.int32)
+    assert audit([trace], [left.but(side={"images": images}), right]).ok
+    images = np.array([[trained(left) - 1, 2]], np.int32)
+    assert broken(audit([trace], [left.but(side={"images": images}), right])) == {"I13"}
+
+
 def test_i14_a_trace_that_reads_back_as_something_else(trace, monkeypatch):
     rows = emit(trace)
     load = Trace.load.__func__

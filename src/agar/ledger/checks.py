@@ -9,7 +9,7 @@ import numpy as np
 from agar.errors import LedgerError
 from agar.ledger.config import RecordPolicy
 from agar.ledger.emission import Excluded, emission
-from agar.ledger.layouts import LAYOUTS, node_problem
+from agar.ledger.layouts import LAYOUTS, Array, node_problem
 from agar.ledger.node import Divergence, Edge, Node
 from agar.ledger.report import Violation
 from agar.ledger.trace import Trace, prompt_digests
@@ -189,6 +189,7 @@ class TraceCheck:
         for name, array in sample.side.items():
             layout = LAYOUTS.get(name)
             problem = "is not declared" if layout is None else layout.problem(array, len(sample.token_ids))
+            problem = problem or _misfit(name, array, sample)
             if problem is not None:
                 self.say("I13", f"side array {name} of a row {problem}")
         for node_id, start, length in sample.meta.get("spans", []):
@@ -253,6 +254,17 @@ def same_row(one: Sample, other: Sample) -> bool:
         and one.side.keys() == other.side.keys()
         and all(array.tobytes() == other.side[name].tobytes() for name, array in one.side.items())
     )
+
+
+def _misfit(name: str, array: Array, sample: Sample) -> str | None:
+    """Why an array of the declared form contradicts the tokens of its row; None where it does not."""
+    if name == "kept_vocabulary":
+        kept, ids = array[sample.loss_mask], sample.token_ids[sample.loss_mask]
+        fits = (kept == ids[:, None]).any(axis=1) | (kept < 0).all(axis=1)
+        return None if fits.all() else f"lacks {int((~fits).sum())} tokens that were sampled from it"
+    if name == "images" and any(sample.loss_mask[start : start + length].any() for start, length in array.tolist()):
+        return "has placeholders that are trained"
+    return None
 
 
 def _edge_fits(node: Node, built_upon: set[int]) -> bool:
