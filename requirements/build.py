@@ -13,7 +13,7 @@ the engine's environment. Nothing of a checkout is ever written to the cache.
 An environment counts as built once `built.json` stands in it, which is written last; anything else under its name is
 removed and built anew. A lock keeps two builders apart.
 
-Usage: python3 requirements/build.py [--cache DIR] [--venv DIR] [--check | --remove-old]
+Usage: python3 requirements/build.py [--cache DIR] [--venv DIR] [--check | --remove-old | --only NAME]
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 NAMES = ("agar", "engine")
+LATER = ("clients",)  # built by the tests that use them
 FREE_GIB = 8
 STEP_TIMEOUT_S = 1800
 # Outside of any environment, since this script may be run by the Python of the one that it is about to remove.
@@ -306,9 +307,10 @@ def borrow(script: Path, agar: Path, venv: Path) -> None:
 
 def remove_old(cache: Path) -> None:
     """Remove environments that this checkout's files do not ask for."""
-    wanted = {f"{name}-{key(name)}" for name in NAMES}
+    names = (*NAMES, *LATER)
+    wanted = {f"{name}-{key(name)}" for name in names}
     for path in sorted(cache.glob("*-????????????")):
-        if path.name not in wanted and path.name.split("-")[0] in NAMES:
+        if path.name not in wanted and path.name.split("-")[0] in names:
             say(f"removing {path}")
             shutil.rmtree(path)
 
@@ -328,11 +330,16 @@ def main() -> int:
     parser.add_argument("--venv", type=Path, default=CHECKOUT / ".venv", help="this checkout's environment")
     parser.add_argument("--check", action="store_true", help="only say what is missing")
     parser.add_argument("--remove-old", action="store_true", help="remove cached environments no longer asked for")
+    parser.add_argument("--only", choices=(*NAMES, *LATER), help="build this environment only, and print its folder")
     options = parser.parse_args()
     cache, venv = options.cache.resolve(), options.venv.absolute()
     try:
         if options.remove_old:
             remove_old(cache)
+            return 0
+        if options.only:
+            cache.mkdir(parents=True, exist_ok=True)
+            print(build(options.only, cache))
             return 0
         found = missing(cache, to_build=not all(usable(cache / f"{name}-{key(name)}") for name in NAMES))
         if found:

@@ -8,7 +8,7 @@ the folder of that name before this option is known.)
 import pytest
 from hypothesis import HealthCheck, settings
 
-SECTIONS = ("fast", "sandbox", "engines", "trainer", "end-to-end", "docs")
+SECTIONS = ("fast", "sandbox", "clients", "engines", "trainer", "end-to-end", "docs")
 
 # Shared cores make single examples slow now and then: time limits belong to whole tests.
 settings.register_profile("default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
@@ -22,6 +22,8 @@ def section_of(item: pytest.Item) -> str:
     marks = {mark.name for mark in item.iter_markers()}
     if folder in {"docs", "examples"}:
         return "docs"
+    if "clients" in marks:
+        return "clients"
     if folder == "end_to_end" or ("sglang" in marks and marks & {"megatron", "ray"}):
         return "end-to-end"
     if "sglang" in marks:

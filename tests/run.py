@@ -42,6 +42,7 @@ SECTIONS = {
     "static": "static checks",
     "fast": "fast tests",
     "sandbox": "sandbox",
+    "clients": "agent programs",
     "engines": "engines (SGLang)",
     "trainer": "trainer (Megatron-core, Ray)",
     "end-to-end": "end to end",

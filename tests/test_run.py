@@ -33,6 +33,7 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         ("envs/test_a.py", set(), "fast"),
         ("envs/test_a.py", {"slow"}, "fast"),
         ("sandbox/test_a.py", {"sandbox"}, "sandbox"),
+        ("agents/test_a.py", {"clients", "sandbox"}, "clients"),
         ("rollout/engines/test_a.py", {"sglang", "sandbox"}, "engines"),
         ("trainer/ray/test_a.py", {"ray", "megatron"}, "trainer"),
         ("trainer/test_a.py", {"sglang", "ray"}, "end-to-end"),

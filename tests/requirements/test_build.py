@@ -31,7 +31,7 @@ def builder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
         archive.writestr("pebble-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr("pebble-1.0.dist-info/entry_points.txt", "[console_scripts]\npebble = pebble:__name__.upper\n")
         archive.writestr("pebble-1.0.dist-info/RECORD", "")
-    for name in module.NAMES:
+    for name in (*module.NAMES, *module.LATER):
         (checkout / "requirements" / f"{name}.txt").write_text(f"#: a pebble | --no-index --no-deps\n{wheel}\n")
     monkeypatch.setattr(module, "CHECKOUT", checkout)
     return module
@@ -147,6 +147,19 @@ def test_only_environments_that_nobody_asks_for_are_removed(builder: ModuleType,
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir() and path.name != "checkout") == [
         f"agar-{builder.key('agar')}", "notes-000000000000",
     ]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_one_environment_is_built_alone_and_its_folder_said_last(
+    builder: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["build.py", "--cache", str(tmp_path / "cache"), "--only", "clients"])
+    assert builder.main() == 0
+    folder = Path(capsys.readouterr().out.splitlines()[-1])
+    assert folder == tmp_path / "cache" / f"clients-{builder.key('clients')}"
+    assert weight(folder) == "3"
+    assert [path.name for path in (tmp_path / "cache").iterdir() if path.is_dir()] == [folder.name]
 
 
 def test_the_stamp_of_this_environment_names_both(builder: ModuleType) -> None:
