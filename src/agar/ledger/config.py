@@ -67,13 +67,9 @@ class RecordPolicy(BaseConfig):
     """A caller that asks for JSON (`response_format`, `text.format`, `output_config.format`): refuse the call, note the
     wish and sample freely, or let the engine constrain the reply."""
 
-    constrained: Literal["exclude", "train"] = "exclude"
-    """A constrained reply: its log-probs are the constrained sampler's. Train none of it, or train it as sampled from
-    another distribution, which only an algorithm with importance weights corrects for."""
-
     sampler: Literal["neutral", "recorded"] = "neutral"
-    """`neutral`: tokens drawn under top-p, top-k, min-p or greedily are not trained, since their log-probs are not the
-    model's own. `recorded`: they are; the row's `meta["samplers"]` says how they were drawn."""
+    """`neutral`: tokens drawn under top-p, top-k, min-p, a schema or greedily are not trained, since their log-probs are
+    not the model's own. `recorded`: they are; the row's `meta["samplers"]` says how they were drawn."""
 
     max_staleness: int | None = Field(default=None, ge=0)
     """Tokens sampled more than this many policy versions ago are not trained; None trains them all."""

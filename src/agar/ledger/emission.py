@@ -139,7 +139,7 @@ def _whole_node(node: Node, policy: RecordPolicy, abandoned: set[int]) -> Exclus
         return Exclusion.ABANDONED_RETRY
     if policy.truncated == "exclude" and node.sampled.finish is Finish.LENGTH:
         return Exclusion.TRUNCATED_POLICY
-    if policy.constrained == "exclude" and node.sampling.json_schema is not None:
+    if policy.sampler == "neutral" and node.sampling.json_schema is not None:
         return Exclusion.CONSTRAINED
     if policy.sampler == "neutral" and not node.sampling.neutral:
         return Exclusion.FILTERED
