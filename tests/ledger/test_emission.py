@@ -208,7 +208,9 @@ def test_replies_to_one_call_are_no_retries_of_each_other(recording):
 def test_a_constrained_reply_is_trained_only_where_the_policy_says_so(recording):
     recording.call(ASK, sampling=Sampling(json_schema='{"type":"object"}'))
     assert [run.reason for run in emission(recording.trace()).excluded] == [Exclusion.CONSTRAINED]
-    assert emission(recording.trace(), RecordPolicy(sampler="recorded")).excluded == ()
+    trained = emission(recording.trace(), RecordPolicy(sampler="recorded"))
+    assert trained.excluded == ()
+    assert trained.samples[0].meta["samplers"]["0"]["json_schema"] == '{"type":"object"}'
 
 
 @pytest.mark.parametrize("order", [(60, 61), (61, 60)])

@@ -68,8 +68,8 @@ class RecordPolicy(BaseConfig):
     wish and sample freely, or let the engine constrain the reply."""
 
     sampler: Literal["neutral", "recorded"] = "neutral"
-    """`neutral`: tokens drawn under top-p, top-k, min-p, a schema or greedily are not trained, since their log-probs are
-    not the model's own. `recorded`: they are; the row's `meta["samplers"]` says how they were drawn."""
+    """`neutral`: tokens drawn under top-p, top-k, min-p, a schema or greedily are not trained, since their log-probs
+    are not the model's own. `recorded`: they are; the row's `meta["samplers"]` says how they were drawn."""
 
     max_staleness: int | None = Field(default=None, ge=0)
     """Tokens sampled more than this many policy versions ago are not trained; None trains them all."""

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -206,7 +207,7 @@ def _sample(trace: Trace, path: list[Node], masks: Mapping[int, Bools], *, weigh
         logprobs[span] = np.where(mask, node.sampled.logprobs, np.float32(0))
         versions[span] = np.where(mask, node.sampled.policy_versions, np.int32(-1))
         rewards[span.start + int(np.flatnonzero(mask)[-1])] = trace.turn_rewards.get(node.id, 0.0)
-    filtered = {str(node.id): _sampler(node) for node in path if node.id in masks and not node.sampling.neutral}
+    filtered = {str(node.id): _sampler(node) for node in path if node.id in masks and _filtered(node)}
     return Sample(
         policy=trace.policy,
         group=trace.group,
@@ -226,6 +227,11 @@ def _sample(trace: Trace, path: list[Node], masks: Mapping[int, Bools], *, weigh
     )
 
 
-def _sampler(node: Node) -> dict[str, float]:
+def _filtered(node: Node) -> bool:
+    return not node.sampling.neutral or node.sampling.json_schema is not None
+
+
+def _sampler(node: Node) -> dict[str, Any]:
     how = node.sampling
-    return {"temperature": how.temperature, "top_p": how.top_p, "top_k": how.top_k, "min_p": how.min_p}
+    drawn = {"temperature": how.temperature, "top_p": how.top_p, "top_k": how.top_k, "min_p": how.min_p}
+    return drawn if how.json_schema is None else {**drawn, "json_schema": how.json_schema}
