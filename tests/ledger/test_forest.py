@@ -182,6 +182,14 @@ class Unbridged:
         return None
 
 
+def test_sessions_share_nothing(family):
+    one, other = Forest(family), Forest(family)
+    for forest in (one, other):
+        assert say(forest, family, [SYSTEM, START], REPLY).edge is Edge.FIRST
+    say(one, family, [SYSTEM, START, REPLY, *RESULTS], REPLY)
+    assert (len(one.nodes), len(other.nodes)) == (2, 1)
+
+
 def test_a_family_that_cannot_extend_starts_a_new_root(family):
     forest = Forest(Unbridged(family))
     say(forest, family, [START], REPLY)
