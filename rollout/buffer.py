@@ -20,6 +20,7 @@ class Group:
         task: the task.
         size: attempts wanted.
         finished: the sealed trace of each attempt that has ended, by its index.
+        graded: False while the attempts are still to be graded together.
     """
 
     id: GroupId
@@ -27,11 +28,12 @@ class Group:
     task: TaskRow
     size: int
     finished: dict[int, Trace] = field(default_factory=dict)
+    graded: bool = True
 
     @property
     def done(self) -> bool:
-        """True once every attempt has ended."""
-        return len(self.finished) == self.size
+        """True once every attempt has ended, and they have been graded together where that is wanted."""
+        return self.graded and not self.missing
 
     @property
     def missing(self) -> list[int]:
@@ -89,6 +91,7 @@ class Buffer:
                 "stream": group.stream,
                 "task": plain(group.task),
                 "size": group.size,
+                "graded": group.graded,
                 "finished": {str(index): trace.dump().decode() for index, trace in group.finished.items()},
             }
             for group in self
@@ -104,6 +107,7 @@ class Buffer:
                     stream=entry["stream"],
                     task=TaskRow(**entry["task"]),
                     size=entry["size"],
+                    graded=entry.get("graded", True),
                     finished={int(index): Trace.load(line.encode()) for index, line in entry["finished"].items()},
                 )
             )

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 _CLOSE_TIMEOUT_S = 30.0
 
-_HOPELESS = (ConfigError, MissingExtraError, UnsupportedPlatformError)
+HOPELESS = (ConfigError, MissingExtraError, UnsupportedPlatformError)
 """What every further attempt would meet again."""
 
 MakeEnv = Callable[[str, Mapping[str, Any]], Any]
@@ -129,7 +129,7 @@ class EpisodeRunner:
             async with asyncio.timeout(self._config.episode_timeout_s) as clock:
                 report = await self._agent.play(watched, attempt.task, session)
             outcome, reason = _ending(watched, report)
-        except (asyncio.CancelledError, *_HOPELESS):
+        except (asyncio.CancelledError, *HOPELESS):
             session.abandon()
             raise
         except Exception as error:

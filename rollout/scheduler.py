@@ -4,13 +4,14 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from agar.envs.tasks import Cursor
 from agar.errors import AgarError, ConfigError, DeadlineError, EnvError
 from agar.ledger.codec import plain
 from agar.ledger.trace import Trace
@@ -23,28 +24,23 @@ from agar.types import GroupId, TaskRow
 logger = logging.getLogger(__name__)
 
 
-class Cursor(Protocol):
-    """A position in a task set."""
-
-    def next(self) -> TaskRow:
-        """The next task; never ends."""
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """Where it stands."""
-        ...
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go back to where `state` stood."""
-        ...
+GradeGroup = Callable[[Sequence[Trace]], Awaitable[list[Trace]]]
+"""Gives back a group's traces, graded together, in the same order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """One stream of tasks: its settings and the position in it."""
+    """One stream of tasks.
+
+    Attributes:
+        config: its settings.
+        cursor: the position in it; one with an `observe` hears how its groups went.
+        grade: grades the attempts of a group together; None where nothing does.
+    """
 
     config: TasksConfig
     cursor: Cursor
+    grade: GradeGroup | None = None
 
 
 def choose(streams: Sequence[Stream], rng: np.random.Generator) -> int:
@@ -72,7 +68,7 @@ class Scheduler:
         self._buffer = Buffer()
         self._slots = asyncio.Semaphore(config.concurrency)
         self._changed = asyncio.Condition()
-        self._finished_attempts = 0
+        self._ended = 0  # attempts and gradings
         self._next_ordinal = 0
         self._taken = 0
         self._published = 0
@@ -145,8 +141,8 @@ class Scheduler:
         self._rng.bit_generator.state = state["rng"]
 
     async def _progress(self) -> None:
-        seen = self._finished_attempts
-        while self._finished_attempts == seen:
+        seen = self._ended
+        while self._ended == seen:
             self._raise_producer_failure()
             try:
                 async with asyncio.timeout(self._config.batch_timeout_s):
@@ -197,26 +193,60 @@ class Scheduler:
         task = self._streams[stream].cursor.next()
         _check_payload(task, self._streams[stream].config.env)
         ordinal, self._next_ordinal = self._next_ordinal, self._next_ordinal + 1
-        return Group(id=GroupId(task=task.key, ordinal=ordinal), stream=stream, task=task, size=self._config.group_size)
+        return Group(
+            id=GroupId(task=task.key, ordinal=ordinal),
+            stream=stream,
+            task=task,
+            size=self._config.group_size,
+            graded=self._streams[stream].grade is None,
+        )
 
     def _start(self, group: Group, attempts: asyncio.TaskGroup) -> None:
+        name = f"{group.id.task}#{group.id.ordinal}"
+        if not group.missing and not group.done:
+            attempts.create_task(self._grade(group), name=f"{name} grading")
         for index in group.missing:
-            attempts.create_task(self._attempt(group, index), name=f"{group.id.task}#{group.id.ordinal}/{index}")
+            attempts.create_task(self._attempt(group, index), name=f"{name}/{index}")
 
     async def _attempt(self, group: Group, index: int) -> None:
         async with self._slots:
             trace = await self._play_with_retries(group, index)
         async with self._changed:
             group.finished[index] = trace
-            self._finished_attempts += 1
+            self._ended += 1
             if not trace.outcome.trainable:
                 self._counts[f"failed_attempts/{trace.outcome}"] += 1
-            if group.done and (reason := self._verdict(group)):
-                self._buffer.drop(group)  # first, or `take` could hand out a group that stops the run
-                self._check_replacements(group)
-                self._counts[f"dropped_groups/{reason}"] += 1
-                self._replaced += 1
+            last = not group.missing
+            if group.done:
+                self._settle(group)
             self._changed.notify_all()
+        if last and not group.graded:
+            await self._grade(group)
+
+    async def _grade(self, group: Group) -> None:
+        """Grade the attempts of a group together, now that all have ended."""
+        grade = self._streams[group.stream].grade
+        graded = group.traces if grade is None else await grade(group.traces)
+        async with self._changed:
+            for index, (before, trace) in enumerate(zip(group.traces, graded, strict=True)):
+                group.finished[index] = trace
+                if before.outcome.trainable and not trace.outcome.trainable:
+                    self._counts[f"failed_attempts/{trace.outcome}"] += 1
+            group.graded = True
+            self._ended += 1
+            self._settle(group)
+            self._changed.notify_all()
+
+    def _settle(self, group: Group) -> None:
+        """Tell a finished group to whom it may concern, and drop it where it is of no use."""
+        observe = getattr(self._streams[group.stream].cursor, "observe", None)
+        if observe is not None:
+            observe(group.task, [trace.reward.total for trace in group.trainable])
+        if reason := self._verdict(group):
+            self._buffer.drop(group)  # first, or `take` could hand out a group that stops the run
+            self._check_replacements(group)
+            self._counts[f"dropped_groups/{reason}"] += 1
+            self._replaced += 1
 
     async def _play_with_retries(self, group: Group, index: int) -> Trace:
         stream = self._streams[group.stream].config

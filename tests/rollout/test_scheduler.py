@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from agar.errors import ConfigError, DeadlineError, EnvError
 from agar.ledger.trace import Trace
 from agar.rollout.attempt import Attempt
 from agar.rollout.config import RolloutConfig, TasksConfig
-from agar.rollout.scheduler import Scheduler, Stream, choose
+from agar.rollout.scheduler import GradeGroup, Scheduler, Stream, choose
 from agar.types import Outcome, Reward, TaskRow
 
 
@@ -54,6 +54,11 @@ def trace_of(attempt: Attempt, *, reward: float = 0.0, outcome: Outcome = Outcom
 def scheduler_of(play: Callable[[Attempt], Awaitable[Trace]], **settings: Any) -> Scheduler:
     config = RolloutConfig(**{"tasks_per_step": 3, "group_size": 2, "concurrency": 100, **settings})
     return Scheduler(streams=[Stream(TasksConfig(env="Any-v0"), Counting())], play=play, config=config, seed=0)
+
+
+def graded_by(play: Callable[[Attempt], Awaitable[Trace]], grade: GradeGroup, **settings: Any) -> Scheduler:
+    config = RolloutConfig(**{"tasks_per_step": 1, "group_size": 3, "concurrency": 100, **settings})
+    return Scheduler(streams=[Stream(TasksConfig(env="Any-v0"), Counting(), grade)], play=play, config=config, seed=0)
 
 
 async def settle() -> None:
@@ -299,3 +304,84 @@ def test_streams_are_drawn_by_their_weights():
     rng = np.random.default_rng(0)
     drawn = np.bincount([choose(streams, rng) for _ in range(10_000)])
     assert drawn == pytest.approx([1000, 6000, 3000], abs=200), "four standard deviations"
+
+
+async def test_attempts_are_graded_together_before_their_group_is_handed_out():
+    seen: list[list[str]] = []
+
+    async def play(attempt: Attempt) -> Trace:
+        await asyncio.sleep(0.001 * (3 - attempt.index))
+        return trace_of(attempt, reward=float(attempt.index))
+
+    async def rank(traces: Sequence[Trace]) -> list[Trace]:
+        seen.append([trace.trajectory for trace in traces])
+        await asyncio.sleep(0.005)
+        return [replace(trace, reward=Reward(total=10 - trace.reward.total)) for trace in traces]
+
+    scheduler = graded_by(play, rank)
+    async with scheduler.running():
+        groups, _ = await scheduler.take()
+    assert [[trace.reward.total for trace in group.traces] for group in groups] == [[10.0, 9.0, 8.0]]
+    assert seen == [["t0#0/0", "t0#0/1", "t0#0/2"]]
+
+
+async def test_a_group_that_cannot_be_graded_is_dropped_and_replaced():
+    async def play(attempt: Attempt) -> Trace:
+        return trace_of(attempt, reward=1.0)
+
+    async def grade(traces: Sequence[Trace]) -> list[Trace]:
+        failed = traces[0].group.ordinal == 0
+        return [replace(trace, outcome=Outcome.ENV_ERROR) if failed else trace for trace in traces]
+
+    scheduler = graded_by(play, grade)
+    async with scheduler.running():
+        groups, counts = await scheduler.take()
+    assert [group.id.ordinal for group in groups] == [1]
+    assert counts == {"dropped_groups/no_trainable_attempt": 1, "failed_attempts/env_error": 3}
+
+
+async def test_a_group_that_was_being_graded_is_graded_after_a_resume():
+    graded: list[int] = []
+
+    async def play(attempt: Attempt) -> Trace:
+        return trace_of(attempt)
+
+    async def never(traces: Sequence[Trace]) -> list[Trace]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def at_once(traces: Sequence[Trace]) -> list[Trace]:
+        graded.append(len(traces))
+        return list(traces)
+
+    stopped = graded_by(play, never)
+    async with stopped.running():
+        await settle()
+        state = json.loads(json.dumps(stopped.state()))
+    assert len(state["queue"][0]["finished"]) == 3
+
+    resumed = graded_by(play, at_once)
+    resumed.load_state(state)
+    async with resumed.running():
+        groups, _ = await resumed.take()
+    assert [group.id.ordinal for group in groups] == [0]
+    assert graded[0] == 3
+
+
+async def test_a_cursor_hears_how_its_groups_went():
+    heard: list[tuple[str, list[float]]] = []
+
+    class Listening(Counting):
+        def observe(self, task: TaskRow, rewards: Sequence[float]) -> None:
+            heard.append((task.key, list(rewards)))
+
+    async def play(attempt: Attempt) -> Trace:
+        failed = attempt.index == 1
+        outcome = Outcome.INFRA_ERROR if failed else Outcome.COMPLETED
+        return trace_of(attempt, reward=float(attempt.index), outcome=outcome)
+
+    config = RolloutConfig(tasks_per_step=2, group_size=3, attempt_retries=0)
+    scheduler = Scheduler(streams=[Stream(TasksConfig(env="Any-v0"), Listening())], play=play, config=config, seed=0)
+    async with scheduler.running():
+        await scheduler.take()
+    assert sorted(heard)[:2] == [("t0", [0.0, 2.0]), ("t1", [0.0, 2.0])]

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import numpy as np
@@ -15,7 +15,7 @@ from agar.recipe.view import View
 from agar.rollout.attempt import Attempt
 from agar.rollout.evaluate import Evaluation
 from agar.rollout.retry import play_with_retries
-from agar.rollout.scheduler import choose
+from agar.rollout.scheduler import GradeGroup, choose
 from agar.rollout.statistics import trace_metrics
 from agar.types import GroupId
 
@@ -44,25 +44,37 @@ async def play_rollouts(recipe: Recipe, folder: RunFolder, view: View, *, groups
         AgarError: whatever stopped it.
     """
     async with _ready(recipe, folder, view) as players:
-        attempts = _attempts(players, groups)
+        drawn = _groups(players, groups)
+        total = sum(len(attempts) for _, attempts in drawn)
         slots = asyncio.Semaphore(recipe.rollout.concurrency)
         play = players.play()
         traces: list[Trace] = []
         counts: Counter[str] = Counter()
         with view.task("rollouts") as progress:
 
-            async def one(attempt: Attempt) -> None:
+            def keep(found: Sequence[Trace]) -> None:
+                traces.extend(found)
+                folder.keep(found, "rollouts")
+                progress(len(traces), total)
+
+            async def one(attempt: Attempt, *, graded: bool) -> Trace:
                 async with slots:
                     trace = await play_with_retries(
                         attempt, play, retries=recipe.rollout.attempt_retries, counts=counts
                     )
-                traces.append(trace)
-                folder.keep([trace], "rollouts")
-                progress(len(traces), len(attempts))
+                if not graded:
+                    keep([trace])
+                return trace
+
+            async def group(grade: GradeGroup | None, attempts: Sequence[Attempt]) -> None:
+                async with asyncio.TaskGroup() as running:
+                    tasks = [running.create_task(one(attempt, graded=grade is not None)) for attempt in attempts]
+                if grade is not None:
+                    keep(await grade([task.result() for task in tasks]))
 
             async with asyncio.TaskGroup() as running:
-                for attempt in attempts:
-                    running.create_task(one(attempt))
+                for grade, attempts in drawn:
+                    running.create_task(group(grade, attempts))
         retried = {f"rollout/{name}": float(count) for name, count in counts.items()}
         view.step(0, trace_metrics(traces, "rollout") | retried)
         return traces
@@ -76,15 +88,16 @@ async def _ready(recipe: Recipe, folder: RunFolder, view: View) -> AsyncIterator
         yield players
 
 
-def _attempts(players: Players, groups: int) -> list[Attempt]:
+def _groups(players: Players, groups: int) -> list[tuple[GradeGroup | None, list[Attempt]]]:
+    """The attempts of each group, and what grades them together."""
     streams = players.streams()
     size = players.recipe.rollout.group_size
-    attempts = []
+    drawn = []
     rng = np.random.default_rng(players.recipe.run.seed)
     for ordinal in range(groups):
         stream = streams[choose(streams, rng)]
         task = stream.cursor.next()
-        attempts += [
+        attempts = [
             Attempt(
                 group=GroupId(task=task.key, ordinal=ordinal),
                 index=index,
@@ -95,4 +108,5 @@ def _attempts(players: Players, groups: int) -> list[Attempt]:
             )
             for index in range(size)
         ]
-    return attempts
+        drawn.append((stream.grade, attempts))
+    return drawn

@@ -19,6 +19,7 @@ from agar.rollout.engines.pool import EnginePool
 from agar.rollout.episode import EpisodeRunner
 from agar.rollout.evaluate import Evaluation, Progress, evaluate
 from agar.rollout.gateway.server import Gateway
+from agar.rollout.grading import grading_of
 from agar.rollout.retry import Play
 from agar.rollout.scheduler import Stream
 from agar.rollout.streams import cursor_of, tasks_of
@@ -52,7 +53,10 @@ class Players:
 
     def streams(self) -> list[Stream]:
         """A cursor for each `[[tasks]]` table."""
-        return [Stream(config, cursor_of(config, seed=self.recipe.run.seed)) for config in self.recipe.tasks]
+        return [
+            Stream(config, cursor_of(config, seed=self.recipe.run.seed), grading_of(config))
+            for config in self.recipe.tasks
+        ]
 
     async def evaluate(self, config: EvaluationConfig, progress: Progress | None = None) -> Evaluation:
         """Play one evaluation against what the engines serve now."""

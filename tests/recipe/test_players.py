@@ -1,0 +1,125 @@
+"""A recipe's tasks, rubric and curriculum meet in real rollouts; only the engine says random words."""
+
+import json
+import sys
+
+import pytest
+
+from agar.cli.main import main
+from agar.ledger.toy import write_toy_model
+from agar.ledger.trace import load_traces
+from agar.types import Outcome
+
+pytest.importorskip("uvicorn")
+
+MODULE = """
+from agar.envs import Criterion, Rubric
+from agar.envs.rewards import length
+from agar.envs.tasks import Levels
+
+
+def brief(told):
+    return len(told.reply) / 1000
+
+
+def longest(group):
+    best = max(len(told.reply) for told in group)
+    return [float(len(told.reply) == best) for told in group]
+
+
+def boom(told):
+    raise KeyError("grader")
+
+
+rubric = Rubric([
+    Criterion(name="size", score=brief, weight=0.0),
+    Criterion(name="short", score=length(most=1000), weight=0.5),
+    Criterion(name="longest", score=longest, weight=2.0, stage="group"),
+])
+broken = Rubric([Criterion(name="it", score=boom)])
+
+
+def levels():
+    return Levels(window=1, threshold=0.0)
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    model = write_toy_model(tmp_path / "model")
+    (model / "config.json").write_text(json.dumps({"vocab_size": 512, "max_position_embeddings": 512}))
+    (model / "model.safetensors").write_bytes(b"")
+    (tmp_path / "my_rewards.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "my_rewards", raising=False)
+    rows = [{"question": f"{n} + {n}?", "answer": 2 * n, "level": n // 3} for n in range(9)]
+    (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    path = tmp_path / "recipe.toml"
+    path.write_text(f"""
+[run]
+dir = "{tmp_path / "runs"}"
+[policies.main]
+model = "{model}"
+[engines]
+backend = "fake"
+router = "none"
+[rollout]
+group_size = 3
+sampling = {{ max_tokens = 16 }}
+[[tasks]]
+env = "agar.envs.library.question:Question-v0"
+path = "{tmp_path}/sums.jsonl@[:6]"
+columns = {{ prompt = "question" }}
+kwargs = {{ rubric = "my_rewards:rubric" }}
+curriculum = "my_rewards:levels"
+[[evaluate]]
+env = "Question-v0"
+path = "{tmp_path}/sums.jsonl@[6:]"
+columns = {{ prompt = "question" }}
+sampling = {{ max_tokens = 16 }}
+""")
+    return path
+
+
+def traces_of(recipe, name):
+    (folder,) = (recipe.parent / "runs").iterdir()
+    (file,) = (folder / "traces").glob(f"{name}*.jsonl")
+    return list(load_traces(file))
+
+
+def test_questions_of_a_file_are_graded_alone_and_in_groups(recipe):
+    assert main(["rollout", str(recipe), "--groups", "4"]) == 0
+    traces = traces_of(recipe, "rollouts")
+    assert len(traces) == 12
+    by_group = {}
+    for trace in traces:
+        assert trace.task.prompt == f"{trace.task.payload['answer'] // 2} + {trace.task.payload['answer'] // 2}?"
+        assert trace.nodes[0].messages[-1].text == trace.task.prompt
+        parts = trace.reward.parts
+        assert set(parts) == {"size", "short", "longest"}
+        assert trace.reward.total == 0.5 * parts["short"] + 2.0 * parts["longest"]
+        assert sum(trace.turn_rewards.values()) == pytest.approx(trace.reward.total)
+        by_group.setdefault(trace.group.ordinal, []).append(parts)
+    for group in by_group.values():
+        assert max(parts["longest"] for parts in group) == 1.0
+        assert {parts["longest"] for parts in group if parts["size"] < max(p["size"] for p in group)} <= {0.0}
+    first = [trace.task.payload["level"] for trace in traces if trace.group.ordinal == 0]
+    assert set(first) == {0}  # the curriculum begins with the lowest level
+
+
+def test_an_evaluation_takes_its_part_of_the_file(recipe):
+    assert main(["eval", str(recipe)]) == 0
+    assert sorted(trace.task.key for trace in traces_of(recipe, "eval")) == ["sums/6", "sums/7", "sums/8"]
+
+
+def test_a_rubric_that_raises_is_an_env_error_and_no_0(recipe):
+    words = ["--groups", "1", 'tasks.0.kwargs.rubric="my_rewards:broken"', "rollout.max_replacements=0"]
+    assert main(["rollout", str(recipe), *words, "rollout.attempt_retries=0"]) != 0
+    (folder,) = (recipe.parent / "runs").iterdir()
+    for file in (folder / "traces").glob("*.jsonl") if (folder / "traces").is_dir() else ():
+        assert {trace.outcome for trace in load_traces(file)} <= {Outcome.ENV_ERROR}
+
+
+def test_a_rubric_that_is_not_there_is_said_before_anything_starts(recipe, capsys):
+    assert main(["rollout", str(recipe), 'tasks.0.kwargs.rubric="my_rewards:none"']) == 2
+    assert "tasks.0.kwargs: rubric = 'my_rewards:none' cannot be found" in capsys.readouterr().err

@@ -1,0 +1,96 @@
+"""The group stage over traces."""
+
+from dataclasses import replace
+
+import pytest
+
+from agar.envs.rubric import Criterion, Rubric
+from agar.errors import ConfigError
+from agar.ledger.families import family_for
+from agar.ledger.forest import Forest
+from agar.ledger.toy import hash_logprobs, write_toy_model
+from agar.ledger.trace import Trace
+from agar.rollout.config import TasksConfig
+from agar.rollout.grading import conversation_of, grade_group, grading_of
+from agar.types import Finish, GroupId, Message, Outcome, Reward, Sampled, Sampling, TaskRow
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory):
+    """Two turns of an agent, and a sub-agent that speaks in between."""
+    family = family_for(write_toy_model(tmp_path_factory.mktemp("model")))
+    forest = Forest(family)
+
+    def call(history, says):
+        plan = forest.plan(history)
+        ids = family.tokenizer.encode(f"{says}<|im_end|>", special=True)
+        sampled = Sampled.restore(
+            token_ids=ids, logprobs=hash_logprobs(plan.prompt, ids), policy_versions=[0] * len(ids), finish=Finish.STOP
+        )
+        return forest.commit(plan, sampled, family.parse(ids), sampling=Sampling()).turn.message()
+
+    ask, more = Message(role="user", content="How much?"), Message(role="user", content="Sure?")
+    first = call([ask], "box 1")
+    call([Message(role="user", content="You help.")], "done")
+    call([ask, first, more], "29")
+    return Trace(
+        trajectory="k#0/0", group=GroupId(task="k", ordinal=0), role="agent", policy="main", task=TaskRow(key="k"),
+        nodes=tuple(forest.nodes), turn_rewards={0: 0.5}, reward=Reward(total=0.5, parts={"own": 0.5}),
+        outcome=Outcome.COMPLETED,
+    )  # fmt: skip
+
+
+def test_the_conversation_is_the_agents_own(trace):
+    told = conversation_of(trace)
+    assert [message.text for message in told.messages] == ["How much?", "box 1", "Sure?", "29"]
+    assert (told.reply, told.reward, told.parts) == ("29", 0.5, {"own": 0.5})
+    assert conversation_of(replace(trace, nodes=(), turn_rewards={})).messages == ()
+
+
+def places(group):
+    return [float(index) for index, _ in enumerate(group)]
+
+
+async def test_what_the_group_stage_adds_counts_for_the_last_reply(trace):
+    rubric = Rubric([Criterion(name="place", score=places, weight=2.0, stage="group")])
+    failed = replace(trace, outcome=Outcome.INFRA_ERROR)
+    first, left_out, second = await grade_group(rubric, [trace, failed, replace(trace, trajectory="k#0/2")])
+    assert left_out is failed  # outside of the statistics: the others are compared without it
+    assert (first.reward, first.turn_rewards) == (Reward(total=0.5, parts={"own": 0.5, "place": 0.0}), {0: 0.5})
+    assert (second.reward.total, second.turn_rewards) == (2.5, {0: 0.5, 2: 2.0})
+    assert sum(second.turn_rewards.values()) == second.reward.total
+
+
+async def test_a_group_that_cannot_be_graded_has_failed_as_a_whole(trace):
+    def boom(group):
+        raise ValueError("no")
+
+    rubric = Rubric([Criterion(name="it", score=boom, stage="group")])
+    for graded in await grade_group(rubric, [trace, trace]):
+        assert (graded.outcome, graded.reason) == (Outcome.ENV_ERROR, "reward 'it' raised ValueError: no")
+    nobody = replace(trace, outcome=Outcome.CANCELLED)
+    assert await grade_group(rubric, [nobody]) == [nobody]
+
+
+async def test_what_would_fail_for_every_group_is_raised(trace):
+    def hopeless(group):
+        raise ConfigError("no such judge")
+
+    with pytest.raises(ConfigError, match="no such judge"):
+        await grade_group(Rubric([Criterion(name="it", score=hopeless, stage="group")]), [trace])
+
+
+GROUPED = Rubric([Criterion(name="place", score=places, stage="group")])
+ALONE = Rubric([Criterion(name="words", score=lambda told: len(told.reply.split()))])
+
+
+async def test_the_rubric_is_that_of_the_tables_environment(trace):
+    def of(**kwargs):
+        return grading_of(TasksConfig(env="agar.envs.library.question:Question-v0", kwargs=kwargs))
+
+    assert of(rubric=ALONE) is None
+    assert of() is None
+    assert grading_of(TasksConfig(env="Guess-v0")) is None
+    grade = of(rubric=GROUPED)
+    assert grade is not None
+    assert [graded.reward.total for graded in await grade([trace, trace])] == [0.5, 1.5]
