@@ -158,3 +158,13 @@ def reference_of():
         return render
 
     return make
+
+
+@pytest.fixture(scope="session")
+def engine_python():
+    """Interpreter with SGLang."""
+    from agar.rollout.engines.installation import engine_python as find
+
+    found = find()
+    assert found is not None, "no environment with SGLang: run `make env`, or set AGAR_ENGINE_PYTHON"
+    return found

@@ -1,0 +1,205 @@
+"""Every family over generated conversations: bridges are prefixes and the template's, parse undoes reply."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.ledger.families.conftest import TOKENS
+
+from agar.errors import ConfigError, LedgerError
+from agar.ledger.families.conversations import TOOLS, message_rows, tool_rows
+from agar.ledger.families.model import ChatModel
+from agar.ledger.families.qwen import Qwen25
+from agar.types import Finish, ImagePart, Message, ToolCall
+
+FAMILIES = [name for name in TOKENS if name not in {"glm-4.6", "deepseek-r1-0528", "qwen3.5-nothink"}]
+
+words = st.text(st.sampled_from("ab é<>|/_\"'{}[]:,0159\n\\"), max_size=20).map(str.strip)
+said = words.filter(lambda text: not text.startswith("{"))  # a Llama reply that begins so is meant as a call
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-99, 99) | words,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=2),
+    max_leaves=4,
+)
+looks = st.fixed_dictionaries(
+    {},
+    optional={
+        "at": words,
+        "times": st.integers(-9, 9),
+        "sharp": st.booleans(),
+        "inside": st.dictionaries(st.sampled_from("xyz"), values, max_size=2),
+    },
+)
+calls = st.lists(
+    st.one_of(looks.map(lambda arguments: ("look", arguments)), st.just(("rest", {}))), min_size=1, max_size=2
+).map(lambda some: tuple(ToolCall(id=f"c{i}", name=name, arguments=args) for i, (name, args) in enumerate(some)))
+
+
+@st.composite
+def turns(draw, family):
+    """An assistant message that the family can say, and what may come after it."""
+    some = draw(st.just(()) | calls) if family.template.takes_tools or family.calls else ()
+    if family.name == "llama3":
+        some = some[:1]
+    text = draw(said) if not some or family.name != "llama3" else ""
+    reasoning = draw(st.none() | words.filter(bool)) if family.thinks and family.name != "deepseek-v3.1" else None
+    message = Message(role="assistant", content=text, tool_calls=some, reasoning=reasoning)
+    if some:
+        return message, [Message(role="tool", content=draw(words), tool_call_id=call.id) for call in some]
+    return message, [Message(role="user", content=draw(words))]
+
+
+@st.composite
+def conversations(draw, family):
+    messages = [Message(role="system", content=draw(words))] if draw(st.booleans()) else []
+    messages.append(Message(role="user", content=draw(words)))
+    for _ in range(draw(st.integers(1, 3))):
+        message, new = draw(turns(family))
+        messages += [message, *new]
+    return messages
+
+
+def values_of(some):
+    return [(call.name, dict(call.arguments)) for call in some]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_rollout_is_a_chain_of_prefixes_and_every_reply_reads_back(family_of, name):
+    family = family_of(name)
+    tools = TOOLS if family.template.takes_tools else ()
+
+    @settings(max_examples=40)
+    @given(conversations(family))
+    def check(messages):
+        start = next(i for i, message in enumerate(messages) if message.role == "assistant")
+        known = family.render(messages[:start], tools)
+        while start < len(messages):
+            message = messages[start]
+            reply = family.reply(message, prompt=known)
+            turn = family.parse(reply, TOOLS, prompt=known)
+            assert (turn.text, turn.reasoning, turn.finish) == (message.text, message.reasoning, Finish.STOP)
+            assert values_of(turn.tool_calls) == values_of(message.tool_calls), turn.parse_error
+            assert turn.parse_error is None
+            end = next((i for i in range(start + 1, len(messages)) if messages[i].role == "assistant"), len(messages))
+            sampled = np.concatenate([known, reply])
+            bridge = family.bridge(sampled, Finish.STOP, messages[start + 1 : end])
+            cut = family.bridge(sampled[:-1], Finish.LENGTH, messages[start + 1 : end])
+            assert cut.tolist() == [int(reply[-1]), *bridge.tolist()]
+            known = np.concatenate([sampled, bridge])
+            assert known[: len(sampled)].tolist() == sampled.tolist()
+            start = end
+
+    check()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_prompts_and_bridges_are_the_templates_own_over_generated_conversations(
+    family_of, model_of, reference_of, name
+):
+    family, reference = family_of(name), reference_of(model_of(name))
+    tools = TOOLS if family.template.takes_tools else ()
+
+    @settings(max_examples=25)
+    @given(conversations(family))
+    def check(messages):
+        expected = reference(message_rows(messages, family.wire), tool_rows(tools), True)
+        assert family.render(messages, tools).tolist() == expected
+        last = max(i for i, message in enumerate(messages) if message.role == "assistant")
+        prompt = family.render(messages[:last], tools)
+        sampled = np.concatenate([prompt, family.reply(messages[last], prompt=prompt)])
+        bridge = family.bridge(sampled, Finish.STOP, messages[last + 1 :]).tolist()
+        assert expected[-len(bridge) :] == bridge
+
+    check()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_transcript_is_a_rollout(family_of, name):
+    family = family_of(name)
+    tools = TOOLS if family.template.takes_tools else ()
+
+    @settings(max_examples=15)
+    @given(conversations(family))
+    def check(messages):
+        ids, mask = family.transcript(messages, tools)
+        start = next(i for i, message in enumerate(messages) if message.role == "assistant")
+        known = family.render(messages[:start], tools).tolist()
+        expected = [False] * len(known)
+        while start < len(messages):
+            reply = family.reply(messages[start], prompt=np.array(known, np.int32)).tolist()
+            end = next((i for i in range(start + 1, len(messages)) if messages[i].role == "assistant"), len(messages))
+            known += reply
+            expected += [True] * len(reply)
+            if end < len(messages):
+                bridge = family.bridge(np.array(known, np.int32), Finish.STOP, messages[start + 1 : end]).tolist()
+                known += bridge
+                expected += [False] * len(bridge)
+            start = end
+        assert ids[: len(known)].tolist() == known
+        assert mask.tolist() == expected + [False] * (len(ids) - len(known))
+
+    check()
+
+
+def test_a_transcript_across_rewritten_history_is_refused(family_of):
+    messages = [
+        Message(role="user", content="a"),
+        Message(role="assistant", content="b"),
+        Message(role="system", content="c"),
+        Message(role="assistant", content="d"),
+    ]
+    with pytest.raises(LedgerError, match="rewrites history after message 1"):
+        family_of("deepseek-v3").transcript(messages)
+
+
+QUESTION, RESULT = Message(role="user", content="Go on."), Message(role="tool", content="1", tool_call_id="c")
+
+
+@pytest.mark.parametrize(
+    ("name", "after_question", "after_result"),
+    [
+        ("qwen2.5", False, False),
+        ("qwen3", True, False),
+        ("qwen3.5-think", True, False),
+        ("qwen3.6", True, False),
+        ("glm-4.5", True, False),
+        ("glm-4.7", True, False),
+        ("deepseek-r1", True, True),
+        ("llama-layout", False, False),
+    ],
+)
+def test_families_say_when_their_template_strips_reasoning(family_of, name, after_question, after_result):
+    family = family_of(name)
+    assert family.strips_reasoning([QUESTION]) is after_question
+    assert family.strips_reasoning([RESULT]) is after_result
+
+
+def test_what_a_template_has_no_place_for_is_refused(family_of):
+    with pytest.raises(LedgerError, match="no place for tools: describe them"):
+        family_of("deepseek-r1").render([QUESTION], TOOLS)
+    with pytest.raises(LedgerError, match="no place for tool calls"):
+        family_of("chatml-plain").render([Message(role="assistant", tool_calls=(ToolCall(id="c", name="t"),))])
+    image = Message(role="user", content=(ImagePart(url="data:,"),))
+    with pytest.raises(LedgerError, match="a user message holds an image: the qwen3 family renders text only"):
+        family_of("qwen3").render([image])
+    with pytest.raises(LedgerError, match="no place for reasoning"):
+        family_of("qwen2.5").reply(Message(role="assistant", content="a", reasoning="b"))
+    with pytest.raises(LedgerError, match="closed the reasoning"):
+        family_of("qwen3", thinking=False).reply(Message(role="assistant", content="a", reasoning="b"))
+
+
+def test_a_refusal_of_the_template_says_why(family_of):
+    middle = [QUESTION, Message(role="assistant", content="a"), Message(role="system", content="b"), QUESTION]
+    with pytest.raises(LedgerError, match="ends in user, assistant, system, user: System message must be at the beg"):
+        family_of("qwen3.5-think").render(middle)
+
+
+def test_a_tokenizer_of_another_family_is_refused(model_of):
+    with pytest.raises(ConfigError, match=r"the qwen2\.5 family needs the added tokens \['<\|im_start\|>'"):
+        Qwen25(ChatModel.load(model_of("glm-4.5")))
+
+
+def test_the_switch_for_reasoning_reaches_the_template(family_of):
+    on, off = (family_of("qwen3.5-think", thinking=thinking).opening for thinking in (True, False))
+    assert on.endswith("<think>\n")
+    assert off.endswith("<think>\n\n</think>\n\n")
