@@ -117,7 +117,9 @@ def restore(value):
     if "$tool" in value:
         fields = {"name": value["$tool"], "description": value["$sha256_16"], "defer_loading": True, "strict": True}
         fields |= {"input_schema": {"type": "object"}, "parameters": {"type": "object"}}
-        kind = value["$tool"] if "parameters" not in value["keys"] else "function"
+        if value.get("fn_keys"):
+            fields["function"] = {key: fields.get(key, []) for key in value["fn_keys"]}
+        kind = "function" if {"parameters", "function"} & set(value["keys"]) else value["$tool"]
         return {key: kind if key == "type" else fields.get(key, []) for key in value["keys"]}
     return {key: restore(item) for key, item in value.items()}
 

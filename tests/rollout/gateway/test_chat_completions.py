@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -11,10 +12,11 @@ import pytest
 
 from agar.errors import EngineError
 from agar.ledger.config import RecordPolicy
-from agar.ledger.node import Edge
+from agar.ledger.node import Divergence, Edge
 from agar.rollout.gateway.server import Gateway
 from agar.types import Finish, Message, Sampling, ToolCall
 
+WIRE = Path(__file__).parent / "wire"
 ASK = {"role": "user", "content": "Start."}
 MORE = {"role": "user", "content": "Go on."}
 TOOLS = [{"type": "function", "function": {"name": "sh", "parameters": {"type": "object"}}}]
@@ -309,3 +311,49 @@ async def test_fields_that_no_model_names_are_kept_wherever_they_stand(serve):
         "stream_options": {"x": 1},
     }
     assert node.sampled.finish is Finish.STOP
+
+
+# ------------------------------------------------------------------------------------ recorded exchanges
+
+PARENTS = {
+    "langchain-chat": [None, 0],
+    "mini-swe-agent": [None, 0],
+    "openai-agents-chat": [None, 0],
+    "openai-python-chat": [None, 0],
+    "smolagents-code": [None, None],  # writes its calls into the text of its replies: another history each time
+    "smolagents-toolcalling": [None, None],
+}
+
+
+def test_every_recorded_exchange_is_played():
+    recorded = {path.stem for path in WIRE.glob("*.json") if '"/v1/chat/completions"' in path.read_text("utf-8")}
+    assert recorded == set(PARENTS)
+
+
+def reply_of(pair):
+    said = pair["response_scripted"]["message"]
+    calls = [call["function"] for call in said.get("tool_calls", ())]
+    return Message(
+        role="assistant",
+        content=said["content"],
+        reasoning=said.get("reasoning_content"),
+        tool_calls=tuple(ToolCall(id="", name=c["name"], arguments=json.loads(c["arguments"])) for c in calls),
+    )
+
+
+@pytest.mark.parametrize("name", PARENTS)
+async def test_what_real_programs_sent_is_accepted_and_continues_its_path(serve, trained, restored, name):
+    pairs = json.loads((WIRE / f"{name}.json").read_text("utf-8"))["pairs"]
+    async with serve(*map(reply_of, pairs)) as gateway, httpx.AsyncClient() as http:
+        session = opened(gateway, sampling=Sampling(max_tokens=512))
+        for pair in pairs:
+            body = restored(pair["request"]["body"])
+            reply = await http.post(f"{session.path_url}/chat/completions", json=body)
+            assert reply.status_code == 200, reply.text
+            message = reply.json()["choices"][0]["message"]
+            assert not [text for text in body.get("stop", ()) if text in message["content"]]
+        sealed = session.seal()
+    assert [node.parent for node in sealed.nodes] == PARENTS[name]
+    foreign = Divergence.FOREIGN_REPLY in {difference.kind for difference in sealed.divergences}
+    assert foreign == name.startswith("smolagents")
+    assert len(trained(sealed)) == PARENTS[name].count(None)
