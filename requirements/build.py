@@ -51,12 +51,13 @@ class CannotBuild(Exception):
 
 
 class Step:
-    """One pip call: a title, pip's extra flags, and what to install."""
+    """One pip call: a title, pip's extra flags, and what to install; with `--optional` it may fail."""
 
     def __init__(self, title: str) -> None:
         """Split `title | flags`."""
         name, _, flags = title.partition("|")
-        self.title, self.flags = name.strip(), flags.split()
+        self.title, self.flags = name.strip(), [flag for flag in flags.split() if flag != "--optional"]
+        self.optional = "--optional" in flags.split()
         self.requirements: list[str] = []
 
 
@@ -194,7 +195,12 @@ def build(name: str, cache: Path) -> Path:
         python = str(folder / "bin" / "python")
         for number, step in enumerate(todo, 2):
             pip = [python, "-m", "pip", "install", "--no-input", "--progress-bar", "off", *step.flags]
-            run(f"{name} {number}/{len(todo) + 1} {step.title}", [*pip, *step.requirements], log, lock)
+            try:
+                run(f"{name} {number}/{len(todo) + 1} {step.title}", [*pip, *step.requirements], log, lock)
+            except CannotBuild:
+                if not step.optional:
+                    raise
+                say(f"note: {step.title} is left out, since pip could not install it ({log} says why)")
         warn_of_cuda(folder)
         seconds = round(time.monotonic() - began, 1)
         half = folder / "built.json.half"

@@ -128,6 +128,16 @@ def test_a_step_that_fails_says_so_and_leaves_nothing_usable(builder: ModuleType
     assert not builder.usable(tmp_path / "cache" / f"agar-{builder.key('agar')}")
 
 
+def test_an_optional_step_that_fails_is_said_and_left_out(
+    builder: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (builder.CHECKOUT / "requirements" / "agar.txt").open("a") as file:
+        file.write("#: a boulder | --no-index --optional\nboulder==1\n")
+    folder = builder.build("agar", tmp_path / "cache")
+    assert weight(folder) == "3"
+    assert "note: a boulder is left out" in capsys.readouterr().out
+
+
 def test_what_is_missing_is_said_with_the_remedy(
     builder: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

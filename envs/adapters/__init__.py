@@ -1,0 +1,1 @@
+"""Environments of other gyms, each behind an extra of its own."""
