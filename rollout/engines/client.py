@@ -12,7 +12,7 @@ import aiohttp
 import numpy as np
 import orjson
 
-from agar.errors import DeadlineError, EngineAborted, EngineError
+from agar.errors import DeadlineError, EngineAborted, EngineError, EngineRefused
 from agar.rollout.engines.gate import Gate
 from agar.types import Finish, Ids, Metrics, Sampled, Sampling
 
@@ -97,6 +97,7 @@ class RouterClient:
             routing_key: calls with the same key go to the same engine while it lives.
 
         Raises:
+            EngineRefused: the engine cannot serve the request.
             EngineError: the request is malformed, or engines kept failing beyond `retries`.
             EngineAborted: engines kept giving the call up although no publish was on.
             DeadlineError: no reply within `call_timeout_s`, or the gate stayed closed beyond its deadline.
@@ -182,7 +183,7 @@ class RouterClient:
             raise _Retry("unavailable")
         if status in {400, 413, 422}:
             said = content[:500].decode(errors="replace")
-            raise EngineError(f"the engine refused a request with HTTP {status}: {said}")
+            raise EngineRefused(f"the engine refused a request with HTTP {status}: {said}")
         if status != 200:
             raise _Retry(f"http_{status}")
         try:

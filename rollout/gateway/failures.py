@@ -3,7 +3,15 @@
 import logging
 from dataclasses import dataclass
 
-from agar.errors import AgarError, DeadlineError, EngineAborted, EngineError, LedgerError, SessionClosedError
+from agar.errors import (
+    AgarError,
+    DeadlineError,
+    EngineAborted,
+    EngineError,
+    EngineRefused,
+    LedgerError,
+    SessionClosedError,
+)
 from agar.rollout.gateway.call import BadRequest, BusyError
 
 logger = logging.getLogger(__name__)
@@ -53,6 +61,8 @@ def failure_of(error: Exception) -> Failure:
         return Failure(status=503, message=str(error), code="engine_aborted", retry=True)
     if isinstance(error, DeadlineError):
         return Failure(status=504, message=str(error), code="deadline")
+    if isinstance(error, EngineRefused):
+        return Failure(status=400, message=str(error), code="engine_refused")
     if isinstance(error, EngineError):
         return Failure(status=502, message=str(error), code="engine_error")
     logger.error("a model call failed", exc_info=error)

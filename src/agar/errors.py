@@ -12,7 +12,8 @@
     ├── ToolError (RuntimeError)         a tool call failed; the agent sees the text
     ├── SandboxError (RuntimeError)      a sandbox could not start, or died
     ├── EngineError (RuntimeError)       an inference engine or router failed
-    │   └── EngineAborted                generation was aborted by the engine; retryable
+    │   ├── EngineAborted                generation was aborted by the engine; retryable
+    │   └── EngineRefused                the engine cannot serve this request, however often it is sent
     ├── TrainerError (RuntimeError)      the trainer failed
     ├── PublishError (RuntimeError)      weights did not reach the engines, or delivery could not be proven
     └── DeadlineError (TimeoutError)     a wait passed its deadline; names what it waited for
@@ -72,6 +73,10 @@ class EngineError(AgarError, RuntimeError):
 
 class EngineAborted(EngineError):
     """The engine aborted a generation (weights are being published, or it is draining); safe to retry."""
+
+
+class EngineRefused(EngineError):
+    """The engine cannot serve a request (a schema that it does not know, a prompt too long for it); not retryable."""
 
 
 class TrainerError(AgarError, RuntimeError):

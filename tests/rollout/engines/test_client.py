@@ -3,7 +3,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from agar.errors import DeadlineError, EngineAborted, EngineError
+from agar.errors import DeadlineError, EngineAborted, EngineError, EngineRefused
 from agar.rollout.engines.client import ROUTING_KEY_HEADER, RouterClient
 from agar.rollout.engines.fake import FakeEngine
 from agar.rollout.engines.gate import Gate
@@ -91,7 +91,7 @@ async def test_absent_engine_is_waited_for_until_the_calls_deadline():
 
 async def test_refused_request_is_not_retried():
     async with FakeEngine(vocab_size=16) as engine, RouterClient(engine.url) as client:
-        with pytest.raises(EngineError, match="HTTP 400"):
+        with pytest.raises(EngineRefused, match="HTTP 400"):
             await client.generate(np.array([99], dtype=np.int32), sampling(), routing_key="k")
         assert engine.requests["/generate"] == 1
 

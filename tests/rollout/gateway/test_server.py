@@ -241,7 +241,7 @@ async def test_a_body_beyond_the_limit_is_a_413(family, engine):
 
 
 async def test_engine_failures_have_the_status_that_clients_retry_on(family):
-    from agar.errors import DeadlineError, EngineAborted, EngineError
+    from agar.errors import DeadlineError, EngineAborted, EngineError, EngineRefused
 
     class Failing:
         error: Exception
@@ -255,6 +255,7 @@ async def test_engine_failures_have_the_status_that_clients_retry_on(family):
         async with httpx.AsyncClient() as http:
             for error, status in (
                 (EngineError("x"), 502),
+                (EngineRefused("x"), 400),
                 (EngineAborted("x"), 503),
                 (DeadlineError("x"), 504),
                 (RuntimeError("secret detail"), 500),
@@ -262,7 +263,7 @@ async def test_engine_failures_have_the_status_that_clients_retry_on(family):
                 engine.error = error
                 reply = await http.post(f"{session.path_url}/chat/completions", json={"messages": [ASK]})
                 assert reply.status_code == status
-                assert reply.json()["error"]["type"] == "server_error"
+                assert reply.json()["error"]["type"] == ("server_error" if status >= 500 else "invalid_request_error")
                 assert "secret detail" not in reply.text
 
 
