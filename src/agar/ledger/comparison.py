@@ -1,6 +1,8 @@
 """What differs between the history that a caller sent and the path that it matches."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from operator import is_
 
 from agar.ledger.canonical import Key, message_key, spell
 from agar.ledger.canonicalisers import Canonicaliser
@@ -11,10 +13,27 @@ _SHOWN_CHARACTERS = 120
 _SHOWN_BEFORE = 20
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Compared:
+    """What was found for a path, from its newest node on."""
+
+    node: int
+    sent: tuple[Message, ...]
+    respelled: frozenset[int]
+    found: tuple[Difference, ...]
+
+    def covers(self, node: int, end: int, sent: tuple[Message, ...], respelled: frozenset[int]) -> bool:
+        """Whether the first `end` messages of another history are this one, up to the same node."""
+        if node != self.node or end != len(self.sent) or not all(map(is_, self.sent, sent)):
+            return False
+        return {index for index in respelled if index < end} == {index for index in self.respelled if index < end}
+
+
 class Comparison:
     """Compares histories with recorded paths of one session.
 
-    Callers send the same message objects again with every call: what was found for a reply is kept beside it.
+    Callers send the same message objects again with every call: what was found for a reply is kept beside it, and a
+    history that goes on from the one before is compared from where that one ended.
 
     Args:
         canonicaliser: declared rules on what of a text counts.
@@ -23,9 +42,10 @@ class Comparison:
     def __init__(self, canonicaliser: Canonicaliser | None = None) -> None:
         self._canonicaliser = canonicaliser
         self._known: dict[int, tuple[Message, bool, tuple[Difference, ...] | None]] = {}  # node -> its reply as sent
+        self._last: _Compared | None = None
 
     def against(
-        self, path: Sequence[Node], sent: tuple[Message, ...], respelled: frozenset[int]
+        self, path: Iterable[Node], sent: tuple[Message, ...], respelled: frozenset[int]
     ) -> tuple[Difference, ...] | None:
         """How a history that matches a path differs from it.
 
@@ -38,9 +58,13 @@ class Comparison:
             The differences in the order of the messages; None where the reasoning of a reply was changed, which makes
             it another history.
         """
-        found: list[Difference] = []
-        end = len(sent)
+        found: list[Difference] = []  # from the newest to the oldest
+        end, newest = len(sent), None
         for at in path:
+            if self._last is not None and self._last.covers(at.id, end, sent, respelled):
+                found += reversed(self._last.found)
+                break
+            newest = at.id if newest is None else newest
             differences = self._reply(at, sent[end - 1], end - 1, respelled=end - 1 in respelled)
             if differences is None:
                 return None
@@ -49,7 +73,10 @@ class Comparison:
             if sent[start : end - 1] != at.messages:
                 found += self._messages(at, start, sent[start : end - 1])
             end = start
-        return tuple(reversed(found))
+        known = tuple(reversed(found))
+        if newest is not None:
+            self._last = _Compared(node=newest, sent=sent, respelled=respelled, found=known)
+        return known
 
     def _reply(self, node: Node, sent: Message, index: int, *, respelled: bool) -> tuple[Difference, ...] | None:
         known = self._known.get(node.id)

@@ -5,14 +5,14 @@ the bridge ids of its new messages only. `commit` appends what the engine sample
 here tokenises a reply.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from agar.errors import LedgerError
-from agar.ledger.canonical import Key, message_key, steps, tools_key
+from agar.ledger.canonical import Key
 from agar.ledger.canonicalisers import canonicaliser_of
 from agar.ledger.comparison import Comparison, unsampled_replies
 from agar.ledger.config import RecordPolicy
@@ -20,9 +20,8 @@ from agar.ledger.families.base import Family
 from agar.ledger.node import Difference, Divergence, Edge, Node
 from agar.ledger.prompts import Prompts
 from agar.ledger.trace import digest
+from agar.ledger.trie import Trie, Walk
 from agar.types import Ids, Message, Sampled, Sampling, ToolSpec, Turn
-
-_MAX_KNOWN_MESSAGES = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,20 +64,17 @@ class Forest:
     def __init__(self, family: Family, policy: RecordPolicy | None = None) -> None:
         self._policy = policy or RecordPolicy()
         self._prompts = Prompts(family, as_sent=self._policy.history == "as_sent")
-        self._canonicaliser = canonicaliser_of(self._policy.canonicalisers)
+        canonicaliser = canonicaliser_of(self._policy.canonicalisers)
         self.nodes: list[Node] = []
         self.differences: list[Difference] = []
         self._seen: set[tuple[Divergence, int | None, str]] = set()
-        self._next: dict[tuple[int, Key], int] = {}  # the trie of canonical paths: (state, step) -> state
+        self._trie = Trie(canonicaliser)
         self._at: dict[int, list[int]] = {}  # trie state -> nodes whose reply ends there
         self._replies: dict[Key, int] = {}  # key of a reply -> the newest node that has it
         self._state: list[int] = []  # node -> its trie state
         self._children: list[int] = []  # node -> number of children
         self._contexts: dict[int, Ids] = {}  # leaf -> prompt and reply
-        # Callers send the same message objects again with every call: what was worked out for one is kept beside it.
-        self._keys: dict[int, tuple[Message, Key]] = {}  # id of a message -> the message, its canonical key
-        self._tools: tuple[tuple[ToolSpec, ...], Key] | None = None
-        self._comparison = Comparison(self._canonicaliser)
+        self._comparison = Comparison(canonicaliser)
 
     def plan(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, respelled: frozenset[int] = frozenset()
@@ -98,18 +94,12 @@ class Forest:
             raise LedgerError("a model call needs at least one message")
         sent = tuple(messages)
         offered = tuple(tools)
-        state, walked, ends = self._next.get((0, self._tools_key(offered)), -1), 0, []
-        known = self._keys
-        path = steps(sent, [(known.get(id(message)) or self._learn(message))[1] for message in sent])
-        for depth, (key, consumed) in enumerate(path):
-            state = self._next.get((state, key), -1)
-            if state < 0:
-                break
-            walked = consumed
-            if state in self._at:
-                ends.append((state, depth + 1, consumed))
+        walk = self._trie.walk(sent, offered)
         refused: tuple[Difference, ...] = ()
-        for state, depth, consumed in reversed(ends):
+        for depth in range(len(walk.states), 0, -1):
+            state, consumed = walk.states[depth - 1], walk.steps[depth - 1][1]
+            if state not in self._at:
+                continue
             match = self._choose(state, sent[:consumed], respelled)
             if match is None:
                 continue
@@ -117,11 +107,11 @@ class Forest:
             if self._refuses(differences):
                 refused = refused or differences
                 continue
-            after = tuple(key for key, _ in path[depth:])
+            after = tuple(key for key, _ in walk.steps[depth:])
             plan = self._extend(parent, differences + refused, sent, offered, consumed, after)
-            return plan or self._root(sent, offered, path, Edge.UNBRIDGED, differences + refused)
-        edge = Edge.FIRST if not self.nodes else Edge.REWRITTEN if walked else Edge.UNRELATED
-        return self._root(sent, offered, path, Edge.DIVERGED if refused else edge, refused)
+            return plan or self._root(sent, offered, walk, Edge.UNBRIDGED, differences + refused)
+        edge = Edge.FIRST if not self.nodes else Edge.REWRITTEN if walk.states else Edge.UNRELATED
+        return self._root(sent, offered, walk, Edge.DIVERGED if refused else edge, refused)
 
     def commit(
         self,
@@ -159,10 +149,10 @@ class Forest:
         )
         state = plan.state
         if plan.parent is None:
-            state = self._step(0, self._tools_key(plan.tools))
-        reply = message_key(turn.message(), self._canonicaliser)
+            state = self._trie.root(plan.tools)
+        reply = self._trie.key(turn.message())
         for key in (*plan.keys, reply):
-            state = self._step(state, key)
+            state = self._trie.step(state, key)
         self.nodes.append(node)
         self._replies[reply] = node.id
         self._at.setdefault(state, []).append(node.id)
@@ -198,7 +188,7 @@ class Forest:
     ) -> Plan | None:
         new = sent[consumed:]
         before = self.context(parent.id)
-        delta = self._prompts.following(self._path(parent.id), before, sent, tools, consumed=consumed)
+        delta = self._prompts.following(parent, self._path(parent.id), before, sent, tools, consumed=consumed)
         if delta is None:
             return None
         return Plan(
@@ -217,7 +207,7 @@ class Forest:
         self,
         sent: tuple[Message, ...],
         tools: tuple[ToolSpec, ...],
-        path: list[tuple[Key, int]],
+        walk: Walk,
         edge: Edge,
         differences: tuple[Difference, ...],
     ) -> Plan:
@@ -231,7 +221,7 @@ class Forest:
             prompt=prompt,
             differences=differences + unsampled_replies(sent, 0, None, self._recorded),
             state=0,
-            keys=tuple(key for key, _ in path),
+            keys=tuple(key for key, _ in walk.steps),
         )
 
     def _choose(
@@ -260,36 +250,21 @@ class Forest:
 
     def _recorded(self, message: Message) -> int | None:
         """The node whose reply a message is; its reasoning may be missing."""
-        node = self._replies.get(message_key(message, self._canonicaliser))
+        node = self._replies.get(self._trie.key(message))
         reasoning = None if node is None else self.nodes[node].turn.reasoning
         return node if message.reasoning in {None, reasoning} else None
 
-    def _path(self, node: int) -> list[Node]:
+    def _path(self, node: int) -> Iterator[Node]:
         """From the node to its root."""
-        found = [self.nodes[node]]
-        while (parent := found[-1].parent) is not None:
-            found.append(self.nodes[parent])
-        return found
-
-    def _learn(self, message: Message) -> tuple[Message, Key]:
-        known = (message, message_key(message, self._canonicaliser))
-        if len(self._keys) >= _MAX_KNOWN_MESSAGES:  # a caller that builds its messages anew for every call
-            self._keys.clear()
-        self._keys[id(message)] = known
-        return known
-
-    def _tools_key(self, tools: tuple[ToolSpec, ...]) -> Key:
-        if self._tools is None or self._tools[0] is not tools:
-            self._tools = (tools, tools_key(tools))
-        return self._tools[1]
+        at: int | None = node
+        while at is not None:
+            yield self.nodes[at]
+            at = self.nodes[at].parent
 
     def _edge_now(self, plan: Plan) -> Edge:
         if plan.edge is Edge.EXTEND and plan.parent is not None and self._children[plan.parent]:
             return Edge.BRANCH
         return Edge.UNRELATED if plan.edge is Edge.FIRST and self.nodes else plan.edge
-
-    def _step(self, state: int, key: Key) -> int:
-        return self._next.setdefault((state, key), len(self._next) + 1)
 
     def _note(self, differences: Sequence[Difference]) -> None:
         for difference in differences:

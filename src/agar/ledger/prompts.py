@@ -1,6 +1,6 @@
 """The ids of prompts: whole ones, and what follows ids that are there already."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -32,12 +32,20 @@ class Prompts:
         return self._last[2]
 
     def following(
-        self, path: Sequence[Node], known: Ids, sent: tuple[Message, ...], tools: tuple[ToolSpec, ...], *, consumed: int
+        self,
+        parent: Node,
+        path: Iterable[Node],
+        known: Ids,
+        sent: tuple[Message, ...],
+        tools: tuple[ToolSpec, ...],
+        *,
+        consumed: int,
     ) -> Ids | None:
         """What follows the ids of a recorded path.
 
         Args:
-            path: the nodes from the newest to the root.
+            parent: its newest node.
+            path: its nodes from the newest to the root.
             known: int32 [n], their prompts and replies.
             sent: the whole conversation.
             tools: the tools it offers.
@@ -52,7 +60,7 @@ class Prompts:
         new = sent[consumed:]
         if self._as_sent and any(node.turn.reasoning for node in path) and self._family.strips_reasoning(new):
             return None
-        bridge = self._family.bridge(known, path[0].sampled.finish, new)
+        bridge = self._family.bridge(known, parent.sampled.finish, new)
         if bridge is not None:
             return bridge
         whole = self.whole(sent, tools)  # the template's own prompt may still begin with what was sampled

@@ -1,0 +1,52 @@
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agar.ledger.comparison import Comparison
+from agar.ledger.node import Edge, Node
+from agar.types import Finish, Message, Sampled, Sampling, Turn
+
+DEPTH = 4
+SAMPLED = Sampled.restore(token_ids=[1], logprobs=[-1.0], policy_versions=[0], finish=Finish.STOP)
+
+
+def node(number):
+    return Node(
+        id=number,
+        parent=number - 1 if number else None,
+        edge=Edge.EXTEND if number else Edge.FIRST,
+        messages=(Message(role="user", content=f"ask {number}"),),
+        tools=(),
+        delta=np.array([1], np.int32),
+        prompt_digest="",
+        sampled=SAMPLED,
+        turn=Turn(text=f"reply {number}", reasoning="hm"),
+        sampling=Sampling(),
+    )
+
+
+NODES = [node(number) for number in range(DEPTH)]
+ASKED = [
+    (at.messages[0], replace(at.messages[0]), replace(at.messages[0], content=f"{at.messages[0].content} "))
+    for at in NODES
+]
+SAID = [
+    (whole, replace(whole, reasoning=None), replace(whole, content=f"{whole.content}\n"), replace(whole, reasoning="!"))
+    for whole in (at.turn.message() for at in NODES)
+]
+HISTORIES = st.tuples(
+    st.integers(1, DEPTH),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans()), min_size=DEPTH, max_size=DEPTH),
+)
+
+
+@given(st.lists(HISTORIES, max_size=8))
+def test_what_was_compared_before_makes_no_difference(histories):
+    comparison = Comparison()
+    for depth, choices in histories:
+        sent = [m for at, (ask, said, _) in enumerate(choices[:depth]) for m in (ASKED[at][ask], SAID[at][said])]
+        respelled = frozenset(2 * at + 1 for at, (_, _, spelt) in enumerate(choices[:depth]) if spelt)
+        path = NODES[:depth][::-1]
+        assert comparison.against(path, tuple(sent), respelled) == Comparison().against(path, tuple(sent), respelled)
