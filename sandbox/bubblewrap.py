@@ -152,8 +152,8 @@ class BubblewrapSandbox:
 
     def _mounts(self) -> list[str]:
         for place, path in self.spec.mounts.items():
-            if not path.exists():
-                raise ConfigError(f"mounts: there is no {path} on this machine to show as {place}: correct the path")
+            if not os.path.exists(path):  # false too where a folder above it is closed to us
+                raise ConfigError(f"mounts: there is no {path} that we can reach, to show as {place}: correct the path")
         return [os.path.realpath(path) for path in self.spec.mounts.values()]
 
     async def _run(self, request: Mapping[str, Any], job: Command) -> ExecResult:

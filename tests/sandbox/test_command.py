@@ -43,7 +43,7 @@ def test_a_spec_with_an_impossible_variable_names_it():
         SandboxSpec(env={"A=B": "x"})
 
 
-@pytest.mark.parametrize("network", ["host", "gateway", True])
+@pytest.mark.parametrize("network", ["host", "internet", True])
 def test_a_network_that_is_not_there_is_refused(network):
     with pytest.raises(ValidationError, match="network"):
         SandboxSpec(network=network)
