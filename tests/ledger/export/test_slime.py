@@ -8,7 +8,7 @@ import pytest
 from agar.ledger.emission import emission
 from agar.ledger.export.slime import STATUS, SlimeTarget, slime_row
 from agar.ledger.export.target import Episode
-from agar.types import Outcome
+from agar.types import Outcome, Sampled
 
 FIELDS = {
     "group_index", "index", "rollout_id", "prompt", "tokens", "multimodal_inputs", "multimodal_train_inputs",
@@ -96,3 +96,35 @@ def test_what_slime_has_no_place_for_is_named(episode, trace, tmp_path):
     told = set(target.losses(Episode(batch="b", number=0, trace=failed, emission=emission(failed))))
     assert told == {"excluded", "tool_calls"}
     assert names | told <= set(target.unread)
+
+
+def test_the_side_arrays_that_slime_knows_are_laid_out_as_it_reads_them(episode, trace, tmp_path):
+    """Its offsets have one entry more than the response has tokens; tokens that are not trained have nothing."""
+    sample = episode.emission.samples[0]
+    start, length = len(trace.nodes[0].delta), len(sample.token_ids)
+    kept = np.full((length, 3), -1, np.int32)
+    kept[start] = [4, 5, -1]
+    kept[start + 1] = [6, 7, 8]
+    context = int(np.flatnonzero(~sample.loss_mask[start:])[0]) + start
+    kept[context] = [9, 9, 9]
+    teacher = -np.arange(length, dtype=np.float32)
+    row = slime_row(episode, replace(sample, side={"kept_vocabulary": kept, "teacher_logprobs": teacher}))
+    offsets = row["rollout_top_p_token_offsets"]
+    assert len(offsets) == row["response_length"] + 1
+    assert row["rollout_top_p_token_ids"] == [4, 5, 6, 7, 8]
+    assert offsets[:4] == [0, 2, 5, 5]
+    assert offsets[-1] == 5
+    assert row["teacher_log_probs"] == teacher[start:].tolist()
+    assert set(row) <= FIELDS
+
+    pytest.importorskip("torch")
+    for name, lost in (("routed_experts", True), ("kept_vocabulary", False)):
+        node = trace.nodes[0]
+        array = np.zeros((len(node.sampled), 2, 2) if lost else (len(node.sampled), 2), np.int32)
+        sampled = Sampled.restore(
+            token_ids=node.sampled.token_ids, logprobs=node.sampled.logprobs, finish=node.sampled.finish,
+            policy_versions=node.sampled.policy_versions, side={name: array},
+        )  # fmt: skip
+        other = replace(trace, nodes=(replace(node, sampled=sampled), *trace.nodes[1:]))
+        told = SlimeTarget(tmp_path).losses(replace(episode, trace=other))
+        assert ("side" in set(told)) == lost

@@ -18,6 +18,9 @@ STATUS: Mapping[Outcome, str] = {
 }
 """slime's status of each outcome that is trained on."""
 
+TAKEN = {"kept_vocabulary", "teacher_logprobs"}
+"""Side arrays that slime has fields for."""
+
 
 class SlimeTarget:
     """Writes `0.pt`, `1.pt`, ... into a folder: `{"rollout_id": N, "samples": [...]}`.
@@ -32,7 +35,8 @@ class SlimeTarget:
         "excluded": "sampled tokens that are not trained are context or in no row; the reasons are in metadata['agar']",
         "tool_calls": "messages of the prompt are role and text: calls and tool definitions are lost",
         "images": "messages of the prompt are role and text: images are lost",
-        "side": "per-token side arrays (routed experts and the like) are lost",
+        "side": "side arrays but the kept vocabulary and a teacher's log-probs are lost (slime wants routed experts of "
+        "every token; an engine's reply has those of its own)",
         "divergences": "differences between the histories sent and kept are lost",
         "response": "its text is left empty: the tokens are what was sampled",
     }
@@ -64,7 +68,7 @@ class SlimeTarget:
             yield "tool_calls"
         if any(not isinstance(message.content, str) for message in messages):
             yield "images"
-        if any(node.sampled.side for node in trace.nodes):
+        if any(set(node.sampled.side) - TAKEN for node in trace.nodes):
             yield "side"
         if trace.divergences:
             yield "divergences"
@@ -115,8 +119,21 @@ def slime_row(episode: Episode, sample: Sample) -> dict[str, Any]:
         "remove_sample": False,
         "status": STATUS[sample.outcome],
         "metadata": {"agar": provenance(episode, sample)},
+        **_side(sample, start),
     }
 
 
 def _message(message: Message) -> dict[str, str]:
     return {"role": message.role, "content": message.text}
+
+
+def _side(sample: Sample, start: int) -> dict[str, list[Any]]:
+    """The side arrays that slime takes; the kept vocabulary is ragged, with nothing for a token that is not trained."""
+    found: dict[str, list[Any]] = {}
+    if (teacher := sample.side.get("teacher_logprobs")) is not None:
+        found["teacher_log_probs"] = teacher[start:].tolist()
+    if (kept := sample.side.get("kept_vocabulary")) is not None:
+        inside = (kept[start:] >= 0) & sample.loss_mask[start:, None]
+        found["rollout_top_p_token_ids"] = kept[start:][inside].tolist()
+        found["rollout_top_p_token_offsets"] = [0, *inside.sum(axis=1).cumsum().tolist()]
+    return found
