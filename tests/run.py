@@ -35,6 +35,7 @@ STATIC = {
         "tests/run.py",
         "tests/conftest.py",
         "tests/verify",
+        "tests/mutations",
     ],
     "import layers": ["lint-imports"],
 }

@@ -31,6 +31,12 @@ def test_engine_and_trainer_agree_on_every_fresh_token_after_each_publish(traine
     assert [row["trainer/engine_gap_max"] < 1e-3 for row in trained.steps()] == [True] * 4
 
 
+def test_a_row_of_each_batch_is_scored_again_before_it_is_trained(trained):
+    assert all(row["ledger/parity_tokens"] > 0 for row in trained.steps())
+    assert [row["ledger/parity_max_nats"] < 1e-3 for row in trained.steps()] == [True] * 4
+    assert all(row["ledger/looked_at_I6"] == 4 and row["ledger/violations"] == 0 for row in trained.steps())
+
+
 def test_every_token_carries_the_version_that_sampled_it(trained):
     for step in (1, 2, 3, 4):
         traces = list(load_traces(trained.folder / "traces" / f"step-{step:06d}.jsonl"))
