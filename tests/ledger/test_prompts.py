@@ -41,12 +41,17 @@ def node(reasoning):
     )
 
 
+def following(prompts, reasoning, known):
+    parent = node(reasoning)
+    return prompts.following(parent, [parent], np.array(known), SENT, (), consumed=2)
+
+
 SENT = (ASK, Message(role="assistant", content="seven.."), AGAIN)
 
 
 def test_a_bridge_is_what_follows():
     family = Counting(np.array([1, 2], np.int32))
-    found = Prompts(family, as_sent=False).following([node("hm")], np.array([6, 7]), SENT, (), consumed=2)
+    found = following(Prompts(family, as_sent=False), "hm", [6, 7])
     assert found.tolist() == [1, 2]
     assert family.renders == 0
 
@@ -54,18 +59,18 @@ def test_a_bridge_is_what_follows():
 def test_without_a_bridge_what_follows_is_the_rest_of_a_whole_prompt_that_is_written_once():
     family = Counting(None)
     prompts = Prompts(family, as_sent=False)
-    assert prompts.following([node(None)], np.array([6, 7]), SENT, (), consumed=2).tolist() == [6]
+    assert following(prompts, None, [6, 7]).tolist() == [6]
     assert prompts.whole(SENT, ()).tolist() == [6, 7, 6]
     assert family.renders == 1
 
 
 @pytest.mark.parametrize("known", [[6, 8], [6, 7, 6], [6, 7, 6, 1]])
 def test_a_whole_prompt_that_does_not_go_on_from_what_was_sampled_does_not_follow(known):
-    assert Prompts(Counting(None), as_sent=False).following([node(None)], np.array(known), SENT, (), consumed=2) is None
+    assert following(Prompts(Counting(None), as_sent=False), None, known) is None
 
 
 def test_history_as_sent_does_not_go_on_where_the_template_strips_reasoning():
     bridge = np.array([1], np.int32)
     as_sent = Prompts(Counting(bridge), as_sent=True)
-    assert as_sent.following([node("hm")], np.array([6, 7]), SENT, (), consumed=2) is None
-    assert as_sent.following([node(None)], np.array([6, 7]), SENT, (), consumed=2) is bridge
+    assert following(as_sent, "hm", [6, 7]) is None
+    assert following(as_sent, None, [6, 7]) is bridge
