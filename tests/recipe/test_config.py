@@ -132,3 +132,19 @@ def test_every_default_keeps_its_own_bounds(tmp_path, model):
     dumped = tmp_path / "defaults.json"
     dumped.write_text(recipe(tmp_path, model).model_dump_json())
     resolve(Recipe, files=[dumped])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("agent.timeout_s=600", r"agent\.timeout_s = 600 is not below rollout\.episode_timeout_s = 600"),
+        ('agent.sandbox.mounts={"/opt/x"="/nowhere/x"}', r"agent\.sandbox\.mounts: there is no /nowhere/x"),
+    ],
+)
+def test_a_harness_is_checked_against_the_rest_and_the_machine(tmp_path, model, override, message):
+    harness = ("agent.type=harness", 'agent.command=["true"]')
+    recipe(tmp_path, model, *harness).check("train")
+    with pytest.raises(ConfigError, match=message):
+        recipe(tmp_path, model, *harness, override).check("train")
+    if "mounts" in override:
+        recipe(tmp_path, model, *harness, override, "agent.isolation=none").check("train")

@@ -1,13 +1,14 @@
 """The settings of a whole run, and the checks that cross rooms."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from agar.agents.config import AgentConfig, ChatConfig
+from agar.agents.config import AgentConfig, ChatConfig, HarnessConfig
 from agar.config import BaseConfig
 from agar.errors import AgarError, ConfigError
 from agar.ledger.canonicalisers import canonicaliser_of
@@ -95,6 +96,8 @@ class Recipe(BaseConfig):
         for index, evaluation in enumerate(self.evaluate):
             self._check_stream(f"evaluate.{index}", evaluation)
         self._check_names()
+        if isinstance(self.agent, HarnessConfig):
+            self._check_harness(self.agent)
         canonicaliser_of(self.ledger.record.canonicalisers)
         match command:
             case "train":
@@ -118,6 +121,17 @@ class Recipe(BaseConfig):
             )
         check_env(place, stream.env, stream.make_kwargs)
         check_tasks(place, stream)
+
+    def _check_harness(self, agent: HarnessConfig) -> None:
+        if agent.timeout_s >= self.rollout.episode_timeout_s:
+            raise ConfigError(
+                f"agent.timeout_s = {agent.timeout_s:g} is not below rollout.episode_timeout_s = "
+                f"{self.rollout.episode_timeout_s:g}, which would cut the program off without its output: lower the "
+                "first or raise the second"
+            )
+        for place, path in agent.sandbox.mounts.items() if agent.isolation == "sandbox" else ():
+            if not os.path.exists(path):
+                raise ConfigError(f"agent.sandbox.mounts: there is no {path} to show as {place}: correct the path")
 
     def _check_names(self) -> None:
         first: dict[str, int] = {}
