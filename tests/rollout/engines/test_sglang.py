@@ -1,6 +1,7 @@
 """Real SGLang: one pair of engines behind smg serves the whole file."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 import pytest_asyncio
 
 from agar.errors import EngineError, PublishError
+from agar.ledger.tokenizer import Tokenizer
 from agar.rollout.engines.config import EnginesConfig
 from agar.rollout.engines.pool import EnginePool
 from agar.rollout.engines.server import EngineState
@@ -60,6 +62,31 @@ async def test_sampled_logprobs_are_those_of_hugging_face(pool, update, oracle):
     sampled = await ask(pool, 0)
     whole = [*IDS.tolist(), *sampled.token_ids.tolist()]
     assert np.abs(sampled.logprobs - oracle(0, whole)[len(IDS) - 1 :]).max() < 5e-5
+
+
+async def test_a_text_ends_a_reply_and_touches_no_logprob(pool, update, oracle):
+    await pool.receive(update(0))
+    letters = tuple("abcdefghijklmnopqrstuvwxyz")
+    sampled = await pool.client().generate(IDS, Sampling(max_tokens=400, stop=letters), routing_key="k")
+    assert (sampled.finish, len(sampled) < 400) == (Finish.STOP, True)
+    whole = [*IDS.tolist(), *sampled.token_ids.tolist()]
+    assert np.abs(sampled.logprobs - oracle(0, whole)[len(IDS) - 1 :]).max() < 5e-5
+    tokenizer = Tokenizer.load(pool.model_dir)
+    said = [tokenizer.decode([token]) in letters for token in sampled.token_ids]
+    assert said == [False] * (len(said) - 1) + [True]  # the text is in the record
+
+
+async def test_a_schema_holds_and_its_logprobs_are_not_the_models(pool, update, oracle):
+    await pool.receive(update(0))
+    schema = json.dumps({"type": "string", "enum": ["gold", "silver"]})
+    sampled = await pool.client().generate(IDS, Sampling(max_tokens=40, json_schema=schema), routing_key="k")
+    assert sampled.finish is Finish.STOP
+    text = Tokenizer.load(pool.model_dir).decode(sampled.token_ids)
+    assert json.loads(text.removesuffix("<|im_end|>")) in ("gold", "silver")
+    whole = [*IDS.tolist(), *sampled.token_ids.tolist()]
+    own = oracle(0, whole)[len(IDS) - 1 :]
+    assert (sampled.logprobs > own - 1e-4).all()  # renormalised over what the schema allows: never less likely
+    assert sampled.logprobs.sum() > own.sum() + 1
 
 
 async def test_both_engines_behind_the_router_are_used_and_a_key_stays_with_its_engine(pool):
