@@ -8,7 +8,7 @@ from agar.ledger.comparison import Comparison
 from agar.ledger.node import Edge, Node
 from agar.types import Finish, Message, Sampled, Sampling, Turn
 
-DEPTH = 4
+DEPTH = 3
 SAMPLED = Sampled.restore(token_ids=[1], logprobs=[-1.0], policy_versions=[0], finish=Finish.STOP)
 
 
@@ -36,10 +36,9 @@ SAID = [
     (whole, replace(whole, reasoning=None), replace(whole, content=f"{whole.content}\n"), replace(whole, reasoning="!"))
     for whole in (at.turn.message() for at in NODES)
 ]
-HISTORIES = st.tuples(
-    st.integers(1, DEPTH),
-    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans()), min_size=DEPTH, max_size=DEPTH),
-)
+# Mostly the same objects again, so that histories go on from each other.
+CHOICES = st.tuples(st.sampled_from([0, 0, 0, 1, 2]), st.sampled_from([0, 0, 0, 0, 1, 2, 3]), st.booleans())
+HISTORIES = st.tuples(st.integers(1, DEPTH), st.lists(CHOICES, min_size=DEPTH, max_size=DEPTH))
 
 
 @given(st.lists(HISTORIES, max_size=8))
