@@ -49,7 +49,7 @@ class GradedEnv(AsyncEnv):
         """Step what is inside, and grade."""
         messages, reward, terminated, truncated, info = await self._inner.astep(action)
         parts = dict(info.get("reward_parts") or {})
-        told = replace(self._told, messages=(*self._told.messages, action.message()))
+        told = replace(self._told, messages=(*self._told.messages, action.message()), meta=info)
         if info.get("failure") is None:
             grades = [await self.rubric.grade("turn", told)]
             if terminated or truncated:

@@ -30,7 +30,8 @@ class Conversation:
         messages: everything said so far, the agent's latest message last.
         reward: the reward so far; of a whole attempt in the group stage.
         parts: its parts so far.
-        meta: what an environment adds for its own criteria, such as its sandbox.
+        meta: the `info` of the environment's latest step; in the group stage, the trace's `meta`. A cached score must
+            not depend on it.
     """
 
     task: TaskRow

@@ -94,3 +94,10 @@ def test_closing_closes_what_is_inside():
     env.reset(seed=1)
     env.close()
     assert inside.closed == 1
+
+
+async def test_criteria_see_the_environments_info():
+    rubric = Rubric([Criterion(name="own", score=lambda told: told.meta["reward_parts"]["own"], stage="turn")])
+    async with as_async(GradedEnv(Countdown(), rubric)) as env:
+        await env.areset(seed=1)
+        assert (await env.astep("a"))[1] == 3.0
