@@ -5,7 +5,7 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import aiohttp
@@ -102,10 +102,19 @@ class RouterClient:
             EngineAborted: engines kept giving the call up although no publish was on.
             DeadlineError: no reply within `call_timeout_s`, or the gate stayed closed beyond its deadline.
         """
+        return await self._sample(ids, sampling, (), routing_key)
+
+    async def generate_seeing(
+        self, ids: Ids, sampling: Sampling, *, images: Sequence[str], routing_key: str
+    ) -> Sampled:
+        """`generate` for a prompt with images, which the engine fetches or decodes; see `SeeingEngine`."""
+        return await self._sample(ids, sampling, images, routing_key)
+
+    async def _sample(self, ids: Ids, sampling: Sampling, images: Sequence[str], routing_key: str) -> Sampled:
         prompt = np.ascontiguousarray(ids)
         self._check(prompt, sampling)
         self.counts["calls"] += 1
-        call = _Call(prompt, sampling)
+        call = _Call(prompt, sampling, images)
         spent_s, failures, waits = 0.0, 0, 0
         while True:
             reason = ""
@@ -204,8 +213,8 @@ class _Retry(Exception):
 class _Call:
     """One call: the prompt, and the pieces of the reply that came so far."""
 
-    def __init__(self, prompt: Ids, sampling: Sampling) -> None:
-        self.prompt, self.sampling = prompt, sampling
+    def __init__(self, prompt: Ids, sampling: Sampling, images: Sequence[str] = ()) -> None:
+        self.prompt, self.sampling, self.images = prompt, sampling, images
         self.pieces: list[Sampled] = []
 
     @property
@@ -232,7 +241,9 @@ class _Call:
         if s.json_schema is not None:
             params["json_schema"] = s.json_schema
         ids = np.concatenate([self.prompt, *(p.token_ids for p in self.pieces)]) if self.pieces else self.prompt
-        body = {"input_ids": ids, "sampling_params": params, "return_logprob": True, "stream": False}
+        body: dict[str, Any] = {"input_ids": ids, "sampling_params": params, "return_logprob": True, "stream": False}
+        if self.images:
+            body["image_data"] = list(self.images)
         return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
 
     def take(self, reply: Mapping[str, Any], version: int | None) -> str:

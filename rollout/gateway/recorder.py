@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agar.errors import EngineAborted
+from agar.errors import EngineAborted, LedgerError
 from agar.ledger.config import RecordPolicy
 from agar.ledger.families.base import Family
 from agar.ledger.forest import Forest, Plan
+from agar.ledger.images import images_of, with_placeholders
 from agar.ledger.node import Edge
 from agar.rollout.gateway.answers import turn_of
 from agar.rollout.gateway.budget import Budget
 from agar.rollout.gateway.call import BadRequest, ModelCall, Reply
-from agar.types import Finish, Sampled, Sampling, Turn
+from agar.types import Engine, Finish, Sampled, Sampling, SeeingEngine, Turn
 
 _NONE = object()
 
@@ -63,6 +64,19 @@ class Recorder:
             return [pinned] * call.n
         return [replace(pinned, seed=pinned.seed + choice) for choice in range(call.n)]  # one seed, one reply
 
+    async def ask(self, engine: Engine, plan: Plan, sampling: Sampling) -> Sampled:
+        """Ask the engine for a reply to the planned prompt.
+
+        Raises:
+            LedgerError: the prompt holds images and the engine takes none.
+        """
+        images = self._images(plan)
+        if not images:
+            return await engine.generate(plan.prompt, sampling, routing_key=self.tag)
+        if not isinstance(engine, SeeingEngine):
+            raise LedgerError(f"the prompt holds {len(images)} images and this engine takes none: leave them out")
+        return await engine.generate_seeing(plan.prompt, sampling, images=images, routing_key=self.tag)
+
     def commit(self, call: ModelCall, plan: Plan, sampled: Sequence[Sampled], samplings: Sequence[Sampling]) -> Reply:
         """Record every reply, side by side. Where the engine aborted one, the caller gets none of them."""
         requested = self._refused_wishes(call)
@@ -98,6 +112,7 @@ class Recorder:
         choice: int,
     ) -> Reply:
         number, text_of = len(self.forest.nodes), self._family.tokenizer.decode
+        sampled = with_placeholders(sampled, plan.delta, self._family.image_token)
         parsed = self._family.parse(sampled.token_ids, call.tools, prompt=plan.prompt)
         turn, stopped_by = turn_of(parsed, sampled.finish, number, call)
         node = self.forest.commit(plan, sampled, turn, sampling=sampling, requested=requested, choice=choice)
@@ -111,6 +126,17 @@ class Recorder:
             stopped_by=stopped_by,
             tokens=tuple([text_of([token]) for token in sampled.token_ids.tolist()]) if call.logprobs else None,
         )
+
+    def _images(self, plan: Plan) -> tuple[str, ...]:
+        """The images of a whole prompt, in order."""
+        if self._family.image_token is None:
+            return ()
+        found, at = [images_of(plan.messages)], plan.parent
+        while at is not None:
+            node = self.forest.nodes[at]
+            found.append(images_of(node.messages))
+            at = node.parent
+        return tuple(url for some in reversed(found) for url in some)
 
     def _refused_wishes(self, call: ModelCall) -> dict[str, Any]:
         """What the caller asked for and did not get."""

@@ -253,7 +253,7 @@ class GatewaySession:
         left_s = self._account.left_s()
         try:
             async with asyncio.timeout(min(self._call_timeout_s, left_s)):
-                replies = [self._engine.generate(plan.prompt, how, routing_key=self._recorder.tag) for how in samplings]
+                replies = [self._recorder.ask(self._engine, plan, how) for how in samplings]
                 return [await replies[0]] if len(replies) == 1 else await _all(replies)
         except DeadlineError:
             raise

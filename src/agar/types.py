@@ -551,7 +551,7 @@ class SessionAccess(Protocol):
         ...
 
     def hang_up(self) -> None:
-        """Give up the calls under way, whose callers are known to be gone."""
+        """Give up the calls under way, whose callers are known to be gone; an equal call later is a new one."""
         ...
 
 
@@ -603,6 +603,22 @@ class Engine(Protocol):
 
     async def generate(self, ids: Ids, sampling: Sampling, *, routing_key: str) -> Sampled:
         """Sample one reply to the prompt `ids`.
+
+        Raises:
+            EngineError: the engine failed after its retries.
+            DeadlineError: no reply within the client's deadline.
+        """
+        ...
+
+
+@runtime_checkable
+class SeeingEngine(Protocol):
+    """An engine that also takes images."""
+
+    async def generate_seeing(
+        self, ids: Ids, sampling: Sampling, *, images: Sequence[str], routing_key: str
+    ) -> Sampled:
+        """Sample one reply to the prompt `ids`, which holds one placeholder for each image, in order.
 
         Raises:
             EngineError: the engine failed after its retries.

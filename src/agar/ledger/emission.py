@@ -12,6 +12,7 @@ import numpy.typing as npt
 from agar.ledger.canonical import message_key
 from agar.ledger.canonicalisers import canonicaliser_of
 from agar.ledger.config import RecordPolicy
+from agar.ledger.images import images_of
 from agar.ledger.layouts import carry
 from agar.ledger.node import Node
 from agar.ledger.trace import Trace
@@ -37,6 +38,8 @@ class Exclusion(StrEnum):
     """A schema constrained the sampler: the log-probs are not the model's own."""
     FILTERED = "filtered"
     """Drawn under top-p, top-k, min-p or greedily: the log-probs are not the model's own."""
+    IMAGES = "images"
+    """Sampled on a prompt with images, which no trainer here reads yet."""
     STALE_WEIGHTS = "stale_weights"
     """Sampled by a policy version beyond the staleness bound."""
 
@@ -108,9 +111,12 @@ def _keep(trace: Trace, policy: RecordPolicy, version: int | None) -> tuple[dict
     abandoned = _abandoned(trace, policy) if policy.abandoned == "exclude" else set()
     keep: dict[int, Bools] = {}
     excluded: list[Excluded] = []
+    seeing: set[int | None] = set()  # nodes whose prompt holds images
     for node in trace.nodes:
+        if node.parent in seeing or images_of(node.messages):
+            seeing.add(node.id)
         n = len(node.sampled)
-        reason = whole or _whole_node(node, policy, abandoned)
+        reason = whole or _whole_node(node, policy, abandoned) or (Exclusion.IMAGES if node.id in seeing else None)
         keep[node.id] = np.full(n, reason is None, dtype=np.bool_)
         if reason is not None:
             if n:

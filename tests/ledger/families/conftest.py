@@ -70,6 +70,8 @@ TOKENS = {
     "qwen3.5-think": (*QWEN, *QWEN_MARKS, *VISION),
     "qwen3.5-nothink": (*QWEN, *QWEN_MARKS, *VISION),
     "qwen3.6": (*QWEN, *QWEN_MARKS, *VISION),
+    "qwen2.5-vl": (*QWEN, *VISION),
+    "qwen3-vl": (*QWEN, *QWEN_MARKS, *VISION),
     "glm-4.5": GLM,
     "glm-4.6": GLM,
     "glm-4.7": GLM,

@@ -1,6 +1,7 @@
 import asyncio
 
 import numpy as np
+import orjson
 import pytest
 
 from agar.errors import DeadlineError, EngineAborted, EngineError, EngineRefused
@@ -8,7 +9,7 @@ from agar.rollout.engines.client import ROUTING_KEY_HEADER, RouterClient
 from agar.rollout.engines.fake import FakeEngine
 from agar.rollout.engines.gate import Gate
 from agar.rollout.engines.hashlm import HashLM
-from agar.types import Finish, Sampling
+from agar.types import Finish, Sampling, SeeingEngine
 
 IDS = np.array([1, 2, 3], dtype=np.int32)
 
@@ -42,6 +43,18 @@ async def test_stop_texts_and_a_schema_go_along_where_there_are_any():
         await client.generate(IDS, sampling(stop=("a", "b"), json_schema="{}"), routing_key="k")
     assert not {"stop", "json_schema"} & set(sent[0])
     assert (sent[1]["stop"], sent[1]["json_schema"]) == (["a", "b"], "{}")
+
+
+async def test_images_go_along_where_there_are_any(monkeypatch):
+    sent = []
+    async with FakeEngine() as engine, RouterClient(engine.url) as client:
+        post_ = client._post
+        monkeypatch.setattr(client, "_post", lambda body, *rest: sent.append(orjson.loads(body)) or post_(body, *rest))
+        await client.generate(IDS, sampling(), routing_key="k")
+        await client.generate_seeing(IDS, sampling(), images=["data:a", "data:b"], routing_key="k")
+    assert "image_data" not in sent[0]
+    assert sent[1]["image_data"] == ["data:a", "data:b"]
+    assert isinstance(client, SeeingEngine)
 
 
 async def test_an_interrupted_constrained_reply_begins_anew():

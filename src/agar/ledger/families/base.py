@@ -29,11 +29,16 @@ class Family(Protocol):
         """Ids that end a reply."""
         ...
 
+    @property
+    def image_token(self) -> int | None:
+        """The id that stands for one image in a prompt; None where the family renders text only."""
+        ...
+
     def render(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Ids:
         """The whole prompt, generation prompt included. int32 [n].
 
         Raises:
-            LedgerError: a message cannot be rendered (for instance an image in a text-only family).
+            LedgerError: a message cannot be rendered (for instance an image in a family of text).
         """
         ...
 

@@ -29,6 +29,7 @@ class Capture:
     """
 
     name = "capture"
+    image_token = None
 
     def __init__(self, model: ChatModel) -> None:
         if not model.end_ids:

@@ -6,7 +6,7 @@ from agar.ledger.families.chatml import PlainChatML
 from agar.ledger.families.deepseek import DeepSeekR1, DeepSeekV3, DeepSeekV31
 from agar.ledger.families.glm import Glm45, Glm47
 from agar.ledger.families.llama import Llama3
-from agar.ledger.families.qwen import Qwen3, Qwen25, Qwen35
+from agar.ledger.families.qwen import Qwen3, Qwen3VL, Qwen25, Qwen25VL, Qwen35
 from agar.ledger.families.templated import TemplateFamily
 
 KNOWN: Mapping[type[TemplateFamily], Mapping[str, str]] = {
@@ -19,6 +19,12 @@ KNOWN: Mapping[type[TemplateFamily], Mapping[str, str]] = {
     },
     Qwen3: {
         "Qwen3": "a55ee1b1660128b7098723e0abcd92caa0788061051c62d51cbe87d9cf1974d8",
+    },
+    Qwen25VL: {
+        "Qwen2.5-VL": "a0bc6f6fc7a29a80017a433e8f03a1cc1236e838a944a2d034295a60c4f2fddb",
+    },
+    Qwen3VL: {
+        "Qwen3-VL": "9d879ef91075acbfb2df7e441fd79d60bacfca989cf6d511d2af45c681e94f10",
     },
     Qwen35: {
         "Qwen3.5, reasoning by default": "a4aee8afcf2e0711942cf848899be66016f8d14a889ff9ede07bca099c28f715",

@@ -32,6 +32,21 @@ class Qwen3(Qwen25):
     thinks = True
 
 
+class Qwen25VL(Qwen25):
+    """Qwen2.5-VL: images, no tools."""
+
+    name = "qwen2.5-vl"
+    calls = None
+    image = "<|image_pad|>"
+
+
+class Qwen3VL(Qwen25):
+    """Qwen3-VL without reasoning: images in questions and in tools' results."""
+
+    name = "qwen3-vl"
+    image = "<|image_pad|>"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaggedCalls:
     """`<tool_call><function=NAME><parameter=KEY>VALUE</parameter>...</function></tool_call>`."""

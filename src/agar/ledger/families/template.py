@@ -8,6 +8,7 @@ from typing import Any, Literal
 from agar.errors import ConfigError, LedgerError
 from agar.ledger.canonical import spell
 from agar.ledger.families.marking import Marking
+from agar.ledger.images import images_of
 from agar.types import ImagePart, Message, TextPart, ToolSpec
 
 Row = Mapping[str, Any]
@@ -74,8 +75,16 @@ class ChatTemplate:
         """Whether it has a place for tools."""
         return "tools" in self.text
 
-    def require(self, messages: Sequence[Message], tools: Sequence[ToolSpec], family: str) -> None:
+    def require(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], family: str, *, images: bool = False
+    ) -> None:
         """Refuse what the template would leave out without a word.
+
+        Args:
+            messages: of the conversation.
+            tools: that are offered.
+            family: whose template it is.
+            images: whether it has a place for images.
 
         Raises:
             LedgerError: it has no place for tools, tool calls or images.
@@ -85,7 +94,7 @@ class ChatTemplate:
         for message in messages:
             if message.tool_calls and "tool_calls" not in self.text:
                 raise LedgerError(f"the {family} template has no place for tool calls: write them as text")
-            if has_image(message):
+            if not images and images_of((message,)):
                 raise LedgerError(f"a {message.role} message holds an image: the {family} family renders text only")
 
     def rows(self, messages: Sequence[Message]) -> list[Row]:
@@ -95,7 +104,7 @@ class ChatTemplate:
     def _row(self, message: Message) -> Row:
         quote = self._marking.quote
         row: dict[str, Any] = {"role": message.role}
-        if has_image(message):
+        if images_of((message,)):
             row["content"] = [self._part(part) for part in message.content if not isinstance(part, str)]
         else:
             row["content"] = quote(message.text)
@@ -134,11 +143,6 @@ class ChatTemplate:
 
 _DICT_METHODS = frozenset(dir(dict))
 _LOOP_PLACES = frozenset({"first", "last", "index", "index0", "previtem", "nextitem"})
-
-
-def has_image(message: Message) -> bool:
-    """Whether an image is among its parts."""
-    return not isinstance(message.content, str) and any(isinstance(part, ImagePart) for part in message.content)
 
 
 def _environment(marking: Marking) -> Any:

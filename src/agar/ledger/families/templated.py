@@ -19,6 +19,7 @@ from agar.ledger.families.marking import SLOTS, Marking
 from agar.ledger.families.model import ChatModel
 from agar.ledger.families.reply import UNTHINK, read_reply, reasoning_mark
 from agar.ledger.families.template import ChatTemplate, Row
+from agar.ledger.images import images_of, require_all_images
 from agar.types import Bools, Finish, Ids, Message, ToolSpec, Turn
 
 _REPLY, _REASONING = SLOTS
@@ -44,6 +45,8 @@ class TemplateFamily:
     """How its models write tool calls."""
     thinks: ClassVar[bool] = False
     """Whether its models reason before they answer."""
+    image: ClassVar[str | None] = None
+    """The token that its template writes for an image; None where it takes text only."""
     wire: ClassVar[Literal["object", "json"]] = "object"
     """How its template wants tool calls: see `ChatTemplate`."""
 
@@ -52,6 +55,7 @@ class TemplateFamily:
         missing = [token for token in self.needs if token not in self.tokenizer.added]
         if missing:
             raise ConfigError(f"the {self.name} family needs the added tokens {missing}: add them to the tokenizer")
+        self.image_token = None if self.image is None else self.tokenizer.added[self.image]
         self.stop_ids: tuple[int, ...] = tuple(
             self.tokenizer.added[token] for token in self.stops if token in self.tokenizer.added
         )
@@ -74,13 +78,19 @@ class TemplateFamily:
     def render(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Ids:
         """The whole prompt; see `Family.render`."""
         self._require(messages, tools)
-        return self.marking.ids(self.template.render(self.template.rows(messages), tools, generation=True))
+        prompt = self.marking.ids(self.template.render(self.template.rows(messages), tools, generation=True))
+        require_all_images(prompt, messages, self.image_token)
+        return prompt
 
     def bridge(self, previous_ids: Ids, finish: Finish, new_messages: Sequence[Message]) -> Ids | None:
         """Closer, new messages, opening of the next reply; see `Family.bridge`."""
         del finish  # the ids themselves say whether the turn was closed
         ids = self._following(previous_ids, new_messages, generation=True)
-        return None if ids is None else _array(ids)
+        if ids is None:
+            return None
+        bridge = _array(ids)
+        require_all_images(bridge, new_messages, self.image_token)
+        return bridge
 
     def strips_reasoning(self, new_messages: Sequence[Message]) -> bool:
         """Whether the template leaves out the reasoning of earlier turns once `new_messages` follow them."""
@@ -124,6 +134,8 @@ class TemplateFamily:
     def transcript(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> tuple[Ids, Bools]:
         """Prompt, reply, bridge, reply and so on, as a rollout has them; see `Family.transcript`."""
         self._require(messages, tools)
+        if images_of(messages):
+            raise LedgerError("a transcript holds images, which no trainer here reads yet: leave them out")
         turns = [index for index, message in enumerate(messages) if message.role == "assistant"]
         if not turns:
             whole = self.marking.ids(self.template.render(self.template.rows(messages), tools, generation=False))
@@ -193,7 +205,7 @@ class TemplateFamily:
         return reasoning_mark(self.marking.last_token(self.marking.ids(self._opening) if prompt is None else prompt))
 
     def _require(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
-        self.template.require(messages, tools, self.name)
+        self.template.require(messages, tools, self.name, images=self.image is not None)
 
 
 def _array(ids: Sequence[int]) -> Ids:
