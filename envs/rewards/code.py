@@ -1,5 +1,6 @@
 """Programs: what a reply's code does when it is run in a sandbox."""
 
+import json
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -11,6 +12,17 @@ from agar.errors import EnvError
 
 if TYPE_CHECKING:
     from agar.sandbox.config import SandboxSpec
+
+_HARNESS = """
+import json, sys
+given = json.loads(sys.stdin.readline())
+names = {"__name__": "program"}
+exec(compile(open("program.py").read(), "program.py", "exec"), names)
+exec(compile(given["test"], "test.py", "exec"), names)
+print()
+print(given["end"])
+"""
+"""Runs a test behind the program; neither the test nor the mark of its end is in a file that the program could read."""
 
 _BLOCK = re.compile(r"```[a-zA-Z0-9+#-]*[ \t]*\n(.*?)```", re.DOTALL)
 
@@ -34,8 +46,8 @@ def code_tests(
 
     A test is a table `{"stdin": …, "stdout": …}`, compared line by line without trailing white space, or code that runs
     behind the program and raises where it is wrong. A code test must come to its end: a program that ends the process
-    before has failed. Tests of the first kind cannot be reached by the program; one of the second kind shares its
-    process, so a program written to deceive it could.
+    before has failed. A program cannot reach the expected output of a test of the first kind; one of the second kind
+    shares its process, so a program written to deceive it could.
 
     Args:
         tests: the entry of the task's payload that holds a test or a list of them.
@@ -77,14 +89,13 @@ def _tests(told: Conversation, name: str) -> Sequence[str | Mapping[str, Any]]:
 
 
 async def _passes(box: Any, program: str, test: str | Mapping[str, Any], python: str, timeout_s: float) -> bool:
+    await box.write("program.py", program)
     if isinstance(test, Mapping):
-        await box.write("program.py", program)
         done = await box.exec([python, "program.py"], stdin=str(test.get("stdin", "")), timeout_s=timeout_s)
         return bool(done.code == 0 and not done.truncated and _lines(done.stdout) == _lines(str(test["stdout"])))
-    end = secrets.token_hex(16)
-    await box.write("program.py", f"{program}\n\n{test}\n\nprint({end!r})\n")
-    done = await box.exec([python, "program.py"], timeout_s=timeout_s)
-    return bool(done.code == 0 and done.stdout.rstrip().endswith(end))
+    given = {"test": test, "end": secrets.token_hex(16)}
+    done = await box.exec([python, "-c", _HARNESS], stdin=json.dumps(given) + "\n", timeout_s=timeout_s)
+    return bool(done.code == 0 and done.stdout.rstrip().endswith(given["end"]))
 
 
 def _lines(text: str) -> list[str]:

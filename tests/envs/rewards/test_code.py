@@ -34,9 +34,31 @@ def test_the_last_block_is_the_program():
         ("```python\ndef double(n:\n```", UNIT, False, 0.0),
         ("```python\nimport os\nos._exit(0)\n```", UNIT, False, 0.0),
         ("```python\nimport sys\nsys.exit(0)\n```", UNIT, True, 0.0),
+        (
+            "```python\nfor name in __import__('os').listdir('.'): print(open(name).read())\nexit()\n```",
+            UNIT,
+            True,
+            0.0,
+        ),
+        ("```python\nimport atexit\natexit.register(print, 'x')\ndef double(n): return 2 * n\n```", UNIT, False, 0.0),
+        (GOOD + "\n```python\ndef double(n): return 2 * n\nif __name__ == '__main__': input()\n```", UNIT, False, 1.0),
         ("", UNIT, False, 0.0),
     ],
-    ids=["unit", "one", "in and out", "one fails", "a share", "half", "syntax", "_exit", "exit", "nothing"],
+    ids=[
+        "unit",
+        "one",
+        "in and out",
+        "one fails",
+        "a share",
+        "half",
+        "syntax",
+        "_exit",
+        "exit",
+        "tells files",
+        "speaks last",
+        "main",
+        "nothing",
+    ],
 )
 async def test_what_passes(told, reply, tests, partial, score):
     assert await code_tests(partial=partial)(told(reply, tests=tests)) == pytest.approx(score)
