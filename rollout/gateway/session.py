@@ -113,18 +113,14 @@ class GatewaySession:
     def env(self, *, base_url: str | None = None) -> dict[str, str]:
         """Variables that point a program of OpenAI's or Anthropic's dialect here, or at `base_url` (with `/v1`)."""
         url = base_url or self.base_url
-        return {
-            "OPENAI_BASE_URL": url,
-            "OPENAI_API_BASE": url,
-            "OPENAI_API_KEY": self.id,
-            "ANTHROPIC_BASE_URL": url.removesuffix("/v1"),
-            "ANTHROPIC_AUTH_TOKEN": self.id,
-        }
+        openai = {"OPENAI_BASE_URL": url, "OPENAI_API_BASE": url, "OPENAI_API_KEY": self.id}
+        return openai | {"ANTHROPIC_BASE_URL": url.removesuffix("/v1"), "ANTHROPIC_AUTH_TOKEN": self.id}
 
     def hang_up(self) -> None:
-        """Give up the calls under way, whose callers are known to be gone: what is sampled for them reaches nobody."""
+        """Give up the calls under way, whose callers are gone for good; nobody retries the ones before them either."""
         for task in self._open:
             task.cancel()
+        self._replies.clear()
 
     async def __call__(self, messages: Sequence[Message], *, tools: Sequence[ToolSpec] = ()) -> Turn:
         """One recorded call without HTTP; see `call`. Cancelling it gives the call up."""

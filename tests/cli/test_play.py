@@ -92,3 +92,31 @@ def test_an_evaluation_of_which_nothing_counts_fails(recipe, capsys):
     shown = capsys.readouterr().out
     assert "reward nan" in shown
     assert "no map of the cave" in shown
+
+
+def test_a_program_plays_the_rollouts_of_a_recipe_that_names_a_harness(recipe):
+    with recipe.open("a") as file:
+        file.write(f"""
+[agent]
+type = "harness"
+isolation = "none"
+command = ["{sys.executable}", "-I", "-S", "ask.py", "{{prompt}}"]
+timeout_s = 50
+[agent.files]
+"ask.py" = '''
+import json, os, sys, urllib.request
+body = json.dumps({{"model": "any", "messages": [{{"role": "user", "content": sys.argv[1]}}]}}).encode()
+headers = {{"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"}}
+request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)
+with urllib.request.build_opener(urllib.request.ProxyHandler({{}})).open(request) as reply:
+    sys.stdout.buffer.write(repr(json.load(reply)["choices"][0]["message"]["content"]).encode())
+'''
+""")
+    assert main(["rollout", str(recipe), "--groups", "1"]) == 0
+    traces = list(load_traces(folder_of(recipe) / "traces" / "rollouts.jsonl"))
+    assert len(traces) == 2
+    for trace in traces:
+        assert trace.outcome.trainable, trace.reason
+        runs = trace.meta["agent"]["runs"]
+        assert [run["code"] for run in runs] == [0] * len(trace.nodes)
+        assert runs[-1]["stdout"]

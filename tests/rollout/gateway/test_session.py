@@ -296,3 +296,12 @@ async def test_calls_that_are_hung_up_on_do_not_quarantine(stalling, sampling):
     assert session.seal().open_calls == 0
     with pytest.raises(SessionClosedError):
         await waiting
+
+
+async def test_an_equal_call_after_hanging_up_is_no_retry(gateway, sampling, engine):
+    session = gateway.open(policy="main", sampling=sampling)
+    ask = ModelCall(messages=(ASK,), fingerprint=b"1")
+    await session.call(ask)
+    session.hang_up()
+    await session.call(ask)
+    assert len(engine.prompts) == len(session.seal().nodes) == 2
