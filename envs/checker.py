@@ -26,7 +26,7 @@ class Check:
     """One thing that was looked at."""
 
     level: str
-    """`L0` to `L4`."""
+    """`L0` to `L5`."""
     name: str
     """What was looked at."""
     ok: bool
@@ -119,10 +119,21 @@ async def acheck_env(
     spec(id)  # an unknown name is the caller's mistake, not a finding
     subject = Subject(id=id, kwargs=dict(kwargs or {}))
     chosen = [(level, check) for level, check in _CHECKS if level in levels]
-    return Report(env=id, checks=tuple([await _run(level, check, subject, check_timeout_s) for level, check in chosen]))
+    checks = [await run_check(level, check, subject, check_timeout_s) for level, check in chosen]
+    return Report(env=id, checks=tuple(checks))
 
 
-async def _run(level: str, check: Callable[[Subject], Awaitable[str]], subject: Subject, timeout_s: float) -> Check:
+async def run_check(
+    level: str, check: Callable[[Subject], Awaitable[str]], subject: Subject, timeout_s: float
+) -> Check:
+    """Run one check and say what came of it.
+
+    Args:
+        level: its level.
+        check: gives what it saw, or raises `Fault`, `NotApplicable`, or what the environment raised.
+        subject: the environment under check.
+        timeout_s: its deadline.
+    """
     name = check.__name__.replace("_", " ")
     try:
         async with asyncio.timeout(timeout_s) as deadline:

@@ -1,5 +1,6 @@
 """`agar env`."""
 
+import io
 import json
 import shutil
 import subprocess
@@ -26,8 +27,39 @@ def test_an_unknown_environment_is_a_line_and_code_2(capsys: pytest.CaptureFixtu
 
 
 def test_a_sound_environment_passes_its_check(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["env", "check", "Guess-v0"]) == 0
-    assert "Guess-v0: fit to train in" in capsys.readouterr().out
+    assert main(["env", "check", "Calc-v0"]) == 0
+    shown = capsys.readouterr().out
+    assert "Calc-v0: fit to train in" in shown
+    assert "L5 ok   trainable: 32 episodes" in shown
+
+
+def test_levels_can_be_chosen_and_the_report_be_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["env", "check", "Hunt-v0", "--levels", "L1", "--kwargs", '{"sandbox": {"backend": "fake"}}', "--json"])
+        == 0
+    )
+    report = json.loads(capsys.readouterr().out)
+    assert (report["env"], report["ok"]) == ("Hunt-v0", True)
+    assert {check["level"] for check in report["checks"]} == {"L1"}
+    assert main(["env", "check", "Guess-v0", "--levels", "L9"]) == 2
+
+
+def test_a_new_environment_is_written_and_said_what_to_do_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["env", "new", "word-maze", "--dir", str(tmp_path)]) == 0
+    assert "agar env check WordMaze-v0" in capsys.readouterr().out
+    assert (tmp_path / "word-maze" / "src" / "word_maze" / "__init__.py").exists()
+    assert main(["env", "new", "word-maze", "--dir", str(tmp_path)]) == 2
+
+
+def test_a_person_plays(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("50\n/quit\n"))
+    assert main(["env", "play", "Guess-v0", "--task", "3"]) == 0
+    shown = capsys.readouterr().out
+    assert "Guess a number between 1 and 99." in shown
+    assert "1 turn(s), reward 0, left before the end" in shown
+    assert main(["env", "play", "Guess-v0", "--task", "-1"]) == 2
 
 
 def test_an_environment_that_breaks_the_contract_is_code_1(
@@ -36,8 +68,8 @@ def test_an_environment_that_breaks_the_contract_is_code_1(
     from agar.envs import checker
 
     failed = checker.Check(level="L0", name="spaces", ok=False, message="not a space")
-    monkeypatch.setattr(checker, "check_env", lambda name: checker.Report(env=name, checks=(failed,)))
-    assert main(["env", "check", "Guess-v0"]) == 1
+    monkeypatch.setattr(checker, "check_env", lambda name, **_: checker.Report(env=name, checks=(failed,)))
+    assert main(["env", "check", "Guess-v0", "--levels", "L0"]) == 1
     assert "FAIL spaces: not a space" in capsys.readouterr().out
 
 

@@ -60,7 +60,7 @@ COMMANDS: Mapping[str, Command] = {
     "export": Command(
         module="agar.cli.export", help="write a run's episodes in the shape of slime, verl, ATIF, parquet"
     ),
-    "env": Command(module="agar.cli.env", help="list environments, or check that one keeps the contract"),
+    "env": Command(module="agar.cli.env", help="list, check, write or play environments"),
     "family": Command(
         module="agar.cli.family", help="list chat-template families, or check that one fits a model's template"
     ),

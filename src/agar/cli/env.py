@@ -1,28 +1,54 @@
-"""`agar env list` and `agar env check ENV`."""
+"""`agar env list`, `check ENV`, `new NAME`, `play ENV`."""
 
 import argparse
 import json
-from dataclasses import dataclass
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
-    """Add `list` and `check`."""
+    """Add the actions."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="every environment that is registered")
+    listing = actions.add_parser("list", help="every environment that is registered, those of packages included")
     listing.add_argument("--json", action="store_true", help="print a JSON list")
     check = actions.add_parser("check", help="does an environment keep the contract, level by level?")
-    check.add_argument(
-        "env", metavar="ENV", help="its id, for instance Hunt-v0, or module:Id-v0 to import a module first"
-    )
+    _add_env(check)
+    check.add_argument("--levels", default="", metavar="L0,L1", help="check these levels only; all of them by default")
+    check.add_argument("--json", action="store_true", help="print the report as JSON")
+    new = actions.add_parser("new", help="write a package with a small environment and its test")
+    new.add_argument("name", metavar="NAME", help="the package's name, for instance word-maze")
+    new.add_argument("--dir", type=Path, default=Path(), help="the folder to write it in; the current one by default")
+    play = actions.add_parser("play", help="play an environment yourself, in the terminal")
+    _add_env(play)
+    play.add_argument("--split", default="train", help="the split of its tasks; train by default")
+    play.add_argument("--task", type=int, default=0, help="the number of the task; 0 by default")
 
 
 def run(options: argparse.Namespace) -> int:
-    """List, or check.
+    """List, check, write or play.
 
     Raises:
-        ConfigError: there is no such environment.
+        ConfigError: there is no such environment, level or task, or a name cannot be used.
     """
-    return show_list(as_json=options.json) if options.action == "list" else check(options.env)
+    match options.action:
+        case "list":
+            return show_list(as_json=options.json)
+        case "check":
+            return check(options.env, levels=options.levels, kwargs=options.kwargs, as_json=options.json)
+        case "new":
+            return new(options.name, options.dir)
+    return play(options.env, kwargs=options.kwargs, split=options.split, index=options.task)
+
+
+def _add_env(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "env", metavar="ENV", help="its id, for instance Hunt-v0, or module:Id-v0 to import a module first"
+    )
+    parser.add_argument(
+        "--kwargs", type=json.loads, default={}, metavar="JSON", help="arguments of its constructor, as a JSON object"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +77,7 @@ def show_list(*, as_json: bool) -> int:
     """Print the list."""
     found = entries()
     if as_json:
-        print(
-            json.dumps([{"id": e.id, "max_turns": e.max_turns, "entry_point": e.entry_point} for e in found], indent=2)
-        )
+        print(json.dumps([asdict(entry) for entry in found], indent=2))
         return 0
     width = max((len(entry.id) for entry in found), default=2)
     print(f"{'id':<{width}}  turns  made by")
@@ -62,10 +86,57 @@ def show_list(*, as_json: bool) -> int:
     return 0
 
 
-def check(name: str) -> int:
+def check(name: str, *, levels: str = "", kwargs: dict[str, Any] | None = None, as_json: bool = False) -> int:
     """Run the conformance kit over an environment; 1 where a level fails."""
-    from agar.envs.checker import check_env
+    from agar.envs.checker import LEVELS, Report, check_env
+    from agar.rollout.checker import check_trainable
 
-    report = check_env(name)
-    print(report)
+    wanted = [level.strip() for level in levels.split(",")] if levels else [*LEVELS, "L5"]
+    report = check_env(name, kwargs=kwargs, levels=[level for level in wanted if level != "L5"])
+    if "L5" in wanted:
+        report = Report(env=report.env, checks=(*report.checks, check_trainable(name, kwargs=kwargs)))
+    print(json.dumps({**asdict(report), "ok": report.ok}, indent=2) if as_json else report)
     return 0 if report.ok else 1
+
+
+def new(name: str, parent: Path) -> int:
+    """Write a package and say what to do with it."""
+    from agar.envs.new import new_env
+
+    made = new_env(name, parent)
+    print(
+        f"{made.folder}: an environment with a test that passes. Next:\n"
+        f"  cd {made.folder}\n"
+        "  pip install -e . && pytest\n"
+        f"  agar env check {made.id}\n"
+        f"  agar env play {made.id}"
+    )
+    return 0
+
+
+def play(name: str, *, kwargs: dict[str, Any], split: str, index: int) -> int:
+    """Let a person play one task."""
+    import asyncio
+
+    from agar.envs.by_hand import HELP, play_by_hand
+    from agar.envs.registry import make, spec
+    from agar.envs.runner import as_async
+    from agar.errors import ConfigError
+
+    tasks = spec(name).tasks(split)
+    if not 0 <= index < len(tasks):
+        raise ConfigError(f"--task {index}: {name} has {len(tasks)} tasks in {split}, counted from 0")
+
+    def read() -> str | None:
+        print("> ", end="", flush=True)
+        line = sys.stdin.readline()
+        return line.rstrip("\n") if line else None
+
+    async def session() -> int:
+        async with as_async(make(name, **kwargs)) as runner:
+            print(HELP + "\n")
+            played = await play_by_hand(runner, tasks[index], read=read, write=print)
+        print(f"{played.turns} turn(s), reward {played.reward:g}{'' if played.over else ', left before the end'}")
+        return 0
+
+    return asyncio.run(session())
