@@ -171,4 +171,6 @@ class _Episode:
 
 
 def _text(messages: Sequence[Message]) -> str:
-    return "\n\n".join(message.text for message in messages if message.text)
+    """What the messages say, without what no process can be given, for a model may have had it said."""
+    text = "\n\n".join(message.text for message in messages if message.text)
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
