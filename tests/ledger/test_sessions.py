@@ -87,7 +87,8 @@ class Session:
         ids, mask = self.family.transcript([replace(said, tool_calls=calls)])
         finish = self.draw(st.sampled_from([*[Finish.STOP] * 4, Finish.LENGTH, Finish.ABORT]))
         ids = ids[mask] if finish is Finish.STOP else ids[mask][: self.draw(st.integers(0, 4))]
-        versions = np.sort(self.draw(st.lists(st.integers(0, 3), min_size=len(ids), max_size=len(ids))))
+        begun, ended = sorted((self.draw(st.integers(0, 3)), self.draw(st.integers(0, 3))))
+        versions = np.where(np.arange(len(ids)) < len(ids) // 2, begun, ended)
         experts = np.full((len(ids), 1, 2), number, np.int16)
         sampled = Sampled.restore(
             token_ids=ids, logprobs=hash_logprobs(plan.prompt, ids), policy_versions=versions, finish=finish,
