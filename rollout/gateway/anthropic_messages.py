@@ -184,14 +184,14 @@ def _system(system: Any, name: str, index: int, spelt: Spelt) -> ReadRow:
 def _message(row: Any, name: str, index: int, spelt: Spelt) -> ReadRow:
     del spelt  # arguments come as values, not as text
     where = f"{name}[{index}]"
-    read = _ROW.read(row, where)
+    read, unknown = _ROW.read_row(row, where)
     if isinstance(read, AssistantRow):
         said: tuple[Message, ...] = (_assistant(read, f"{where}.content"),)
     elif isinstance(read, UserRow):
         said = _user(read, f"{where}.content")
     else:
         said = (Message(role="system", content=_told(read.content, f"{where}.content")),)
-    return ReadRow(messages=said, unknown=unknown_fields(read))
+    return ReadRow(messages=said, unknown=unknown)
 
 
 def _assistant(row: AssistantRow, where: str) -> Message:
@@ -264,9 +264,9 @@ def _tools(rows: list[Any]) -> ReadTools:
         if row.get("type") not in _OFFERED:
             kept.setdefault("tools", []).append(row)
             continue
-        tool = _TOOL.read(row, where)
+        tool, unknown = _TOOL.read_row(row, where)
         offered.append(tool_of(tool.name, tool.description, tool.input_schema))
-        if unknown := unknown_fields(tool):
+        if unknown:
             kept[where] = unknown
     return ReadTools(offered=tuple(offered), kept=kept)
 

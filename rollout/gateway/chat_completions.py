@@ -113,8 +113,7 @@ def _form(asked: ChatRequest, request: Mapping[str, Any]) -> OutputForm | None:
 
 def _message(row: Any, name: str, index: int, spelt: Spelt) -> ReadRow:
     where = f"{name}[{index}]"
-    read = _ROW.read(row, where)
-    unknown = unknown_fields(read)
+    read, unknown = _ROW.read_row(row, where)
     content = _told(read.content)
     if isinstance(read, ToolMessage):
         message = Message(role="tool", content=content, tool_call_id=read.tool_call_id)
@@ -155,9 +154,9 @@ def _tools(rows: list[Any]) -> ReadTools:
     offered, kept = [], {}
     for index, row in enumerate(rows):
         where = f"tools[{index}]"
-        tool = _TOOL.read(row, where)
+        tool, unknown = _TOOL.read_row(row, where)
         offered.append(tool_of(tool.function.name, tool.function.description, tool.function.parameters))
-        if unknown := unknown_fields(tool):
+        if unknown:
             kept[where] = unknown
     return ReadTools(offered=tuple(offered), kept=kept)
 

@@ -149,13 +149,13 @@ def _row(row: Any, name: str, index: int, spelt: Spelt) -> ReadRow:
         return _reply(row, name, index, spelt)
     where, kind = f"{name}[{index}]", _kind(row)
     if kind == "message":
-        said = _MESSAGE.read(row, where)
+        said, unknown = _MESSAGE.read_row(row, where)
         message = Message(role="user" if said.role == "user" else "system", content=_told(said.content))
-        return ReadRow(messages=(message,), unknown=unknown_fields(said))
+        return ReadRow(messages=(message,), unknown=unknown)
     if kind == "function_call_output":
-        result = _RESULT.read(row, where)
+        result, unknown = _RESULT.read_row(row, where)
         message = Message(role="tool", content=_told(result.output), tool_call_id=result.call_id)
-        return ReadRow(messages=(message,), unknown=unknown_fields(result))
+        return ReadRow(messages=(message,), unknown=unknown)
     raise BadRequest(f"{where} is an item of type {kind!r} that cannot be told to the model", where)
 
 
@@ -208,9 +208,9 @@ def _tools(rows: list[Any]) -> ReadTools:
         if row.get("type") != "function":
             kept.setdefault("tools", []).append(row)
             continue
-        tool = _TOOL.read(row, where)
+        tool, unknown = _TOOL.read_row(row, where)
         offered.append(tool_of(tool.name, tool.description, tool.parameters))
-        if unknown := unknown_fields(tool):
+        if unknown:
             kept[where] = unknown
     return ReadTools(offered=tuple(offered), kept=kept)
 

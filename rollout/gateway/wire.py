@@ -5,6 +5,7 @@ has not seen the same JSON before. Fields that a model names are checked; what i
 it, so that nothing is ignored.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import NoneType
 from typing import Annotated, Any, Generic, TypeVar
@@ -71,6 +72,15 @@ class Reader(Generic[T]):
         except ValidationError as error:
             raise _refusal(error, value, where) from None
         return read
+
+    def read_row(self, value: Any, where: str) -> tuple[T, Mapping[str, Any]]:
+        """The value as its model, and its unknown fields; the arguments and the refusal are those of `read`."""
+        try:
+            read: T = self._validate(value, extra="forbid")  # nearly all rows have none, and are not searched for them
+        except ValidationError:
+            read = self.read(value, where)
+            return read, unknown_fields(read) if isinstance(read, Wire) else {}
+        return read, {}
 
 
 def unknown_fields(model: Wire, at: str = "") -> dict[str, Any]:
