@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from tests.ledger.export.conftest import CALLS, grown
 
 from agar.ledger.emission import emission
 from agar.ledger.export.atif import AtifTarget, document
@@ -75,10 +77,19 @@ def test_the_first_calls_newest_path_is_the_document_and_the_others_go_along(epi
     assert told["final_metrics"]["extra"] == {"reward": 1.0, "reward_parts": {"found": 1.0}}
 
 
-def test_every_call_stands_once_with_its_tokens(episode, trace):
-    told = document(episode)
-    found = [*calls_of(told), *(step for other in told["subagent_trajectories"] for step in calls_of(other))]
-    assert sorted(step["extra"]["agar"]["node"] for step in found) == [0, 1, 2, 3]
+def test_what_stands_in_the_main_trajectory_too_is_copied_context(episode, trace):
+    copied = document(episode)["subagent_trajectories"][0]["steps"]
+    assert [step.get("is_copied_context", False) for step in copied] == [True, True, True, False]
+    assert copied[3]["metrics"]["extra"]["excluded"] == [[0, len(trace.nodes[1].sampled), "abandoned_retry"]]
+
+
+@given(CALLS)
+def test_every_call_stands_once_with_its_tokens(family, calls):
+    episode = grown(family, calls)
+    trace, told = episode.trace, document(episode)
+    check(told)
+    found = [*calls_of(told), *(step for o in told.get("subagent_trajectories", []) for step in calls_of(o))]
+    assert sorted(step["extra"]["agar"]["node"] for step in found) == [node.id for node in trace.nodes]
     for step in found:
         id = step["extra"]["agar"]["node"]
         node = trace.nodes[id]
@@ -87,9 +98,6 @@ def test_every_call_stands_once_with_its_tokens(episode, trace):
         assert np.array(metrics["logprobs"], np.float32).tobytes() == node.sampled.logprobs.tobytes()
         assert metrics["prompt_token_ids"] == trace.prompt(id).tolist()
         assert (metrics["prompt_tokens"], metrics["completion_tokens"]) == (len(trace.prompt(id)), len(node.sampled))
-    copied = told["subagent_trajectories"][0]["steps"]
-    assert [step.get("is_copied_context", False) for step in copied] == [True, True, True, False]
-    assert copied[3]["metrics"]["extra"]["excluded"] == [[0, len(trace.nodes[1].sampled), "abandoned_retry"]]
 
 
 def test_a_tools_result_stands_with_the_call_that_it_answers(episode, trace):

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from tests.ledger.export.conftest import CALLS, grown, same
 
 from agar.ledger.emission import emission
 from agar.ledger.export.slime import STATUS, SlimeTarget, slime_row
@@ -58,21 +60,14 @@ def test_rows_of_one_episode_are_one_rollout_with_the_whole_reward_each(rows):
     assert rows[1]["prompt"] == [{"role": "user", "content": "Sum up."}]
 
 
-def test_a_training_row_comes_back_from_it_bit_for_bit(rows, episode):
-    for row, sample in zip(rows, episode.emission.samples, strict=True):
+@given(CALLS)
+def test_a_training_row_comes_back_from_it_bit_for_bit(family, calls):
+    episode = grown(family, calls)
+    for sample in episode.emission.samples:
+        row = slime_row(episode, sample)
         pad = [0] * (len(row["tokens"]) - row["response_length"])
         agar = row["metadata"]["agar"]
-        rewards = np.zeros(len(row["tokens"]), np.float32)
-        for position, reward in agar["rewards"]:
-            rewards[position] = reward
-        versions = [version for version, count in agar["policy_versions"] for _ in range(count)]
-        assert np.array_equal(row["tokens"], sample.token_ids)
-        assert np.array_equal([*pad, *row["loss_mask"]], sample.loss_mask)
-        logprobs = np.array([*pad, *row["rollout_log_probs"]], np.float32)
-        assert logprobs.tobytes() == sample.logprobs.tobytes()
-        assert np.array_equal(versions, sample.policy_versions)
-        assert rewards.tobytes() == sample.rewards.tobytes()
-        assert (agar["weight"], agar["outcome"], agar["trajectory"]) == (sample.weight, "completed", "k#5/0")
+        same(sample, agar, row["tokens"], [*pad, *row["loss_mask"]], [*pad, *row["rollout_log_probs"]])
 
 
 def test_a_file_for_each_batch_as_slime_loads_it(episode, tmp_path):

@@ -2,8 +2,9 @@
 
 import json
 
-import numpy as np
 import pytest
+from hypothesis import given
+from tests.ledger.export.conftest import CALLS, grown, same
 
 from agar.ledger.export.verl import VerlTarget, verl_row
 
@@ -40,21 +41,15 @@ def test_a_row_is_prompt_and_response(rows, trace):
     assert row["extra_fields"] == {"turn_scores": [0.25, 0.75], "min_global_steps": 3, "max_global_steps": 4}
 
 
-def test_a_training_row_comes_back_from_it_bit_for_bit(rows, episode):
-    for row, sample in zip(rows, episode.emission.samples, strict=True):
+@given(CALLS)
+def test_a_training_row_comes_back_from_it_bit_for_bit(family, calls):
+    episode = grown(family, calls)
+    for index, sample in enumerate(episode.emission.samples):
+        row = verl_row(episode, index)
         pad = [0] * len(row["prompt_ids"])
-        agar = json.loads(row["agar"])
-        rewards = np.zeros(len(sample.token_ids), np.float32)
-        for position, reward in agar["rewards"]:
-            rewards[position] = reward
-        versions = [version for version, count in agar["policy_versions"] for _ in range(count)]
-        assert np.array_equal([*row["prompt_ids"], *row["response_ids"]], sample.token_ids)
-        assert np.array_equal([*pad, *row["response_mask"]], sample.loss_mask)
-        logprobs = np.array([*pad, *row["response_logprobs"]], np.float32)
-        assert logprobs.tobytes() == sample.logprobs.tobytes()
-        assert np.array_equal(versions, sample.policy_versions)
-        assert rewards.tobytes() == sample.rewards.tobytes()
-        assert (agar["weight"], agar["outcome"], agar["trajectory"]) == (sample.weight, "completed", "k#5/0")
+        tokens = [*row["prompt_ids"], *row["response_ids"]]
+        told = json.loads(row["agar"])
+        same(sample, told, tokens, [*pad, *row["response_mask"]], [*pad, *row["response_logprobs"]])
 
 
 def test_keys_tell_the_rows_of_one_episode_as_verl_splits_them(rows):
