@@ -7,6 +7,7 @@ import pytest
 from agar.envs.tasks import TaskSet
 from agar.envs.tasks.columns import TaskColumns
 from agar.envs.tasks.hub import HubTasks
+from agar.envs.tasks.source import load_tasks
 from agar.errors import ConfigError
 
 datasets = pytest.importorskip("datasets")
@@ -52,6 +53,13 @@ def test_a_folder_of_files_through_load_dataset(tmp_path):
     (tmp_path / "sums" / "test.jsonl").write_text("\n".join(json.dumps(row) for row in ROWS))
     tasks = load(tmp_path / "sums", part="test")
     assert [task.payload["answer"] for task in tasks] == ["0", "2", "4", "6"]
+
+
+def test_it_is_named_with_configuration_part_and_slice(tmp_path):
+    (tmp_path / "sums").mkdir()
+    (tmp_path / "sums" / "test.jsonl").write_text("\n".join(json.dumps(row) for row in ROWS))
+    tasks = load_tasks(f"hf:{tmp_path / 'sums'}:default:test@[1:3]", COLUMNS, env="Sums-v0")
+    assert [(task.key, task.prompt) for task in tasks] == [("sums/1", "1+1?"), ("sums/2", "2+2?")]
 
 
 def test_what_cannot_be_loaded_is_named(tmp_path):
