@@ -111,7 +111,8 @@ async def playing(recipe: Recipe, *, logs: Path) -> AsyncIterator[Players]:
                 config=recipe.gateway.model_copy(update={"context_tokens": context_tokens(recipe)}),
             )
         )
-        agent = await stack.enter_async_context(build_agent(recipe.agent))
+        agent = build_agent(recipe.agent)
+        await stack.enter_async_context(agent)
         runner = EpisodeRunner(
             gateway=gateway, agent=agent, make_env=lambda name, kwargs: make(name, **kwargs), config=recipe.rollout
         )
