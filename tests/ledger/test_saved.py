@@ -121,11 +121,11 @@ def test_a_damaged_recipe_is_refused(run, trace):
         SavedTraces.find(run)
 
 
-def test_traces_of_an_older_format_are_sound(run):
-    """They cannot return byte for byte: they are written in the new format."""
+def test_traces_of_an_older_format_need_not_return_byte_for_byte(run):
+    """They are written in the new format. The recorded one has an image that no ids stand for, which I13 finds."""
     recorded = Path(__file__).parent / "recorded" / "trace-v1.jsonl"
     file = run / "traces" / "step-000001.jsonl"
     file.write_bytes(recorded.read_bytes())
     report = SavedTraces.find(file).audit()
-    assert report.ok
+    assert broken(report) == ["I13"]
     assert report.sampled_tokens == 5
