@@ -16,6 +16,7 @@ from tests.agents.harness.clients.conftest import ROOT, call
 
 from agar.agents.config import HarnessConfig
 from agar.sandbox import SandboxSpec
+from agar.types import Message
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -101,3 +102,32 @@ async def test_claude_code_plays_and_its_episode_is_one_exact_row(hunt, modules,
     assert [node.parent for node in trace.nodes] == [None, 0, 1]
     assert trace.divergences == ()
     assert len(samples) == 1
+
+
+class Delegating:
+    """Has a sub-agent look, and says what it says."""
+
+    def __init__(self, family) -> None:
+        self.family, self.calls = family, 0
+
+    def __call__(self, prompt):
+        self.calls += 1
+        text = self.family.tokenizer.decode(prompt)
+        if "SUBTASK" not in text:
+            task = {"description": "SUBTASK look", "prompt": "SUBTASK: say what is in 12", "run_in_background": False}
+            reply = call("Agent", "I delegate.", subagent_type="general-purpose", **task)
+        elif '"name":"Agent","arguments"' in text or "<tool_response>" in text:
+            reply = Message(role="assistant", content="gold 29")
+        else:
+            reply = call("Bash", command="cat 12", description="look")
+        ids, mask = self.family.transcript([reply])
+        return ids[mask]
+
+
+async def test_a_sub_agent_of_claude_code_is_a_row_of_its_own(hunt, modules, family):
+    folder = modules / "@anthropic-ai" / "claude-code-linux-x64"
+    config = sandboxed(folder, "/opt/program/claude", "--dangerously-skip-permissions", "-p", "{prompt}", env=QUIET)
+    trace, samples = await hunt(config, Delegating(family))
+    assert [node.parent for node in trace.nodes] == [None, None, 1, 0]
+    assert trace.divergences == ()
+    assert len(samples) == 2
