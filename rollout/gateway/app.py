@@ -1,5 +1,6 @@
 """The gateway's HTTP surface: routes and keys."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 import orjson
@@ -30,15 +31,18 @@ _DIALECTS: Mapping[str, Dialect] = {
 }
 
 
-def build_app(sessions: Mapping[str, GatewaySession], *, body_bytes: int, ping_s: float) -> Starlette:
+def build_app(
+    sessions: Mapping[str, GatewaySession], *, body_bytes: int, body_timeout_s: float, ping_s: float
+) -> Starlette:
     """The application over the open sessions.
 
     Args:
         sessions: open sessions by key; the caller adds and removes them.
         body_bytes: the largest request body.
+        body_timeout_s: how long a body may take to arrive.
         ping_s: how long a stream may be silent.
     """
-    endpoints = _Endpoints(sessions, body_bytes, ping_s)
+    endpoints = _Endpoints(sessions, body_bytes, body_timeout_s, ping_s)
     routes = []
     for prefix in ("", "/s/{session}"):
         for path, dialect in _DIALECTS.items():
@@ -50,9 +54,11 @@ def build_app(sessions: Mapping[str, GatewaySession], *, body_bytes: int, ping_s
 
 
 class _Endpoints:
-    def __init__(self, sessions: Mapping[str, GatewaySession], body_bytes: int, ping_s: float) -> None:
+    def __init__(
+        self, sessions: Mapping[str, GatewaySession], body_bytes: int, body_timeout_s: float, ping_s: float
+    ) -> None:
         self._sessions = sessions
-        self._body_bytes, self._ping_s = body_bytes, ping_s
+        self._body_bytes, self._body_timeout_s, self._ping_s = body_bytes, body_timeout_s, ping_s
         self._tools = ToolCache()
         self._openapi: bytes | None = None
 
@@ -124,11 +130,16 @@ class _Endpoints:
         if declared.isdecimal() and int(declared) > self._body_bytes:
             raise self._too_large()
         pieces, size = [], 0
-        async for piece in request.stream():
-            size += len(piece)
-            if size > self._body_bytes:
-                raise self._too_large()
-            pieces.append(piece)
+        try:
+            async with asyncio.timeout(self._body_timeout_s):
+                async for piece in request.stream():
+                    size += len(piece)
+                    if size > self._body_bytes:
+                        raise self._too_large()
+                    pieces.append(piece)
+        except TimeoutError:
+            told = f"the body did not arrive within {self._body_timeout_s:g} s, only {size} bytes of it: send it again"
+            raise BadRequest(told, code="request_timeout") from None
         return b"".join(pieces)
 
     def _too_large(self) -> BadRequest:

@@ -32,5 +32,8 @@ class GatewayConfig(BaseConfig):
     body_bytes: int = Field(32 * 1024 * 1024, ge=1024)
     """The largest request body."""
 
+    body_timeout_s: float = Field(60.0, gt=0)
+    """How long a request's body may take to arrive."""
+
     context_tokens: int | None = Field(default=None, ge=1)
     """The engines' context length; a prompt and reply that would pass it end with a `length` stop. None: unlimited."""

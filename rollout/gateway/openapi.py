@@ -22,6 +22,7 @@ _STATUSES: Mapping[str, str] = {
     "200": "The reply; with `stream`, as server-sent events.",
     "400": "The request cannot be served; the error names the field.",
     "401": "No open session has this key.",
+    "408": "The body did not arrive in time.",
     "413": "The body is too large.",
     "415": "The body is not JSON by its content type.",
     "429": "Too many calls are under way: come again after `retry-after`.",

@@ -54,7 +54,12 @@ class Gateway:
         self._in_flight = InFlight("the gateway", self._config.calls_in_flight)
         self._counts: Counter[str] = Counter()
         self._listener = Listener(
-            build_app(self._sessions, body_bytes=self._config.body_bytes, ping_s=self._config.ping_s),
+            build_app(
+                self._sessions,
+                body_bytes=self._config.body_bytes,
+                body_timeout_s=self._config.body_timeout_s,
+                ping_s=self._config.ping_s,
+            ),
             host=self._config.host,
             port=self._config.port,
             shutdown_timeout_s=self._config.shutdown_timeout_s,

@@ -159,6 +159,24 @@ async def test_a_body_beyond_the_limit_is_a_413_of_the_dialect(family, engine, h
         assert error["type"] == ("request_too_large" if "messages" in path else "invalid_request_error")
 
 
+@pytest.mark.parametrize("path", BODIES)
+async def test_a_body_that_does_not_arrive_is_a_408_of_the_dialect(family, engine, path):
+    config = GatewayConfig(body_timeout_s=0.05)
+    async with Gateway(engines={"main": engine}, families={"main": family}, config=config) as gateway:
+        session = opened(gateway)
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(gateway.base_url.split(":")[2].split("/")[0]))
+        target = url_of(session, path).partition("/s/")
+        writer.write(f"POST /s/{target[2]} HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{{".encode())
+        async with asyncio.timeout(20):
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+            error = json.loads(await reader.readexactly(length))["error"]
+        writer.close()
+        await writer.wait_closed()
+    assert (head.split()[1], "within 0.05 s" in error["message"]) == (b"408", True)
+    assert error["type"] == ("timeout_error" if "messages" in path else "invalid_request_error")
+
+
 # ------------------------------------------------------------------------------------------- paths and sessions
 
 
