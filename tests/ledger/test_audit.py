@@ -13,7 +13,20 @@ from agar.ledger.forest import Forest
 from agar.ledger.node import Difference, Divergence, Edge
 from agar.ledger.toy import hash_logprobs
 from agar.ledger.trace import Trace, digest
-from agar.types import Finish, GroupId, Message, Outcome, Reward, Sampled, Sampling, Source, TaskRow, ToolCall, Turn
+from agar.types import (
+    Finish,
+    GroupId,
+    ImagePart,
+    Message,
+    Outcome,
+    Reward,
+    Sampled,
+    Sampling,
+    Source,
+    TaskRow,
+    ToolCall,
+    Turn,
+)
 
 ASK, MORE, OTHER = (Message(role="user", content=text) for text in ("Start.", "Go on.", "Turn back."))
 
@@ -331,6 +344,26 @@ def test_i13_side_arrays_that_contradict_the_tokens(trace):
     assert audit([trace], [left.but(side={"images": images}), right]).ok
     images = np.array([[trained(left) - 1, 2]], np.int32)
     assert broken(audit([trace], [left.but(side={"images": images}), right])) == {"I13"}
+
+
+def test_i13_an_image_without_its_placeholder(trace):
+    """Two images were sent, and the ids hold a place for one of them, or a place that is text."""
+    pixels = Message(role="user", content=(ImagePart(url="data:,a"), ImagePart(url="data:,b")))
+    reply = trace.nodes[0].sampled
+
+    def seen(runs, delta):
+        sampled = Sampled.restore(
+            token_ids=reply.token_ids, logprobs=reply.logprobs, policy_versions=reply.policy_versions,
+            finish=reply.finish, side={"images": np.array(runs, np.int32)},
+        )  # fmt: skip
+        return with_prompts(altered(trace, 0, messages=(pixels,), delta=np.array(delta, np.int32), sampled=sampled))
+
+    good = seen([[1, 1], [3, 1]], [5, 9, 6, 9, 7])
+    assert audit([good], emit(good)).ok
+    for bad in (seen([[1, 1]], [5, 9, 6, 9, 7]), seen([[1, 1], [2, 1]], [5, 9, 6, 9, 7])):
+        assert broken(audit([bad], emit(bad))) == {"I13"}
+    blind = altered(trace, 0, messages=(pixels,))
+    assert broken(audit([blind], emit(blind))) == {"I13"}
 
 
 def test_i14_a_trace_that_reads_back_as_something_else(trace, monkeypatch):

@@ -9,7 +9,7 @@ import numpy as np
 from agar.errors import LedgerError
 from agar.ledger.config import RecordPolicy
 from agar.ledger.emission import Excluded, emission
-from agar.ledger.layouts import LAYOUTS, Array, node_problem
+from agar.ledger.layouts import LAYOUTS, Array, image_problem, node_problem
 from agar.ledger.node import Divergence, Edge, Node
 from agar.ledger.report import Violation
 from agar.ledger.trace import Trace, prompt_digests
@@ -121,6 +121,9 @@ class TraceCheck:
                 problem = node_problem(name, node)
                 if problem is not None:
                     self.say("I13", f"side array {name} of node {node.id} {problem}")
+            images = image_problem(node)
+            if images is not None:
+                self.say("I13", f"node {node.id} {images}")
         twice = [id for id, count in calls.items() if count > 1]
         if twice:
             self.say("I8", f"tool calls {twice[:3]} stand in two replies: one reply was recorded twice")

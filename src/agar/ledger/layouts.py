@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from agar.ledger.images import images_of
 from agar.ledger.node import Node
 
 Array = npt.NDArray[Any]
@@ -75,6 +76,18 @@ def node_problem(name: str, node: Node) -> str | None:
         return f"is none of the declared ones {sorted(LAYOUTS)}"
     array = node.sampled.side[name]
     return layout.problem(array, len(node.sampled) if layout.per_token else len(node.delta))
+
+
+def image_problem(node: Node) -> str | None:
+    """Why the images of a node's messages do not stand in its ids; None where they do, or where `node_problem` tells."""
+    if "images" in node.sampled.side and node_problem("images", node):
+        return None
+    runs = node.sampled.side.get("images", np.zeros((0, 2), np.int32))
+    expected = len(images_of(node.messages))
+    if len(runs) != expected:
+        return f"has {expected} images in its messages and {len(runs)} places for them in its ids"
+    places = [node.delta[start : start + length] for start, length in runs.tolist()]
+    return None if len(set(np.concatenate([[], *places]))) <= 1 else "has images in the place of text"
 
 
 def carry(path: Sequence[Node], length: int) -> dict[str, Array]:
