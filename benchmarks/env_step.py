@@ -1,6 +1,6 @@
 """What an environment costs beside its own work: make, reset and step, in milliseconds.
 
-    python benchmarks/env_step.py [--episodes 2000]
+    python benchmarks/env_step.py [--episodes 2000] [--out FILE]
 
 Every episode is one reset and one step of an environment that does nothing. The rows differ in who drives it.
 """
@@ -11,6 +11,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -21,6 +22,7 @@ from agar.envs.runner import as_async
 from agar.envs.spaces import Observation
 
 STEPS = 1
+_IN_A_THREAD = "Env in a thread by as_async"
 
 
 class Nothing(agar.Env):
@@ -94,7 +96,9 @@ def run(work: Coroutine[Any, Any, float]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--episodes", type=int, default=2000)
-    episodes = parser.parse_args().episodes
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    episodes = options.episodes
     agar.register("Nothing-v0", Nothing, max_turns=100)
     agar.register("NothingAsync-v0", NothingAsync, max_turns=100)
     rows = {
@@ -104,7 +108,7 @@ def main() -> None:
         "Env, seeded reset and step": driven(agar.make("Nothing-v0"), 1, episodes),
         "Env through gymnasium.make, reset and step": driven(gymnasium.make("Nothing-v0"), None, episodes),
         "AsyncEnv awaited by as_async": run(awaited(agar.make("NothingAsync-v0"), None, episodes)),
-        "Env in a thread by as_async": run(awaited(agar.make("Nothing-v0"), None, episodes)),
+        _IN_A_THREAD: run(awaited(agar.make("Nothing-v0"), None, episodes)),
     }
     env = agar.make("NothingAsync-v0")
     rows["AsyncEnv driven by reset and step"] = driven(env, None, episodes)
@@ -113,6 +117,8 @@ def main() -> None:
     for name, ms in rows.items():
         print(f"{name:<{width}}  {ms:8.4f} ms")
     print(json.dumps({name: round(ms, 4) for name, ms in rows.items()}))
+    if options.out is not None:
+        options.out.write_text(json.dumps({"slowest_ms": max(rows.values()), "in_a_thread_ms": rows[_IN_A_THREAD]}))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 
 logger = logging.getLogger(__name__)
 
@@ -18,6 +17,8 @@ def load_plugins() -> Mapping[str, str | None]:
     Returns:
         Every entry point by name, with the reason why it could not be imported, or None where it was.
     """
+    from importlib.metadata import entry_points  # slow to import, and only a name that is not known needs it
+
     for point in entry_points(group=GROUP):
         if point.name in _loaded:
             continue
