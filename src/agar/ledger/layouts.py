@@ -79,7 +79,7 @@ def node_problem(name: str, node: Node) -> str | None:
 
 
 def image_problem(node: Node) -> str | None:
-    """Why the images of a node's messages do not stand in its ids; None where they do, or where `node_problem` tells."""
+    """Why the images of a node's messages have no place in its ids; None where they have, or `node_problem` tells."""
     if "images" in node.sampled.side and node_problem("images", node):
         return None
     runs = node.sampled.side.get("images", np.zeros((0, 2), np.int32))
