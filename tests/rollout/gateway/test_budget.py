@@ -8,9 +8,10 @@ import pytest
 from agar.errors import ConfigError
 from agar.rollout.gateway import budget as budget_module
 from agar.rollout.gateway.budget import Account, Budget, Limits
+from agar.rollout.gateway.call import ModelCall
 from agar.rollout.gateway.config import GatewayConfig
 from agar.rollout.gateway.server import Gateway
-from agar.types import Sampling
+from agar.types import Finish, Message, Sampling
 
 ASK = {"role": "user", "content": "Start."}
 
@@ -35,22 +36,28 @@ def test_a_wall_clock_ends_a_session_when_it_has_run_out(monkeypatch):
     assert account.spent() is Budget.WALL_CLOCK
 
 
-async def test_a_wall_clock_cuts_the_call_under_way_and_stops_every_dialect_well_formed(stalling, family):
+async def test_a_wall_clock_cuts_the_call_under_way(stalling, family):
     async with Gateway(engines={"main": stalling}, families={"main": family}) as gateway:
-        url = gateway.base_url
+        session = gateway.open(policy="main", sampling=Sampling(max_tokens=64), wall_s=0.2)
+        reply = await session.call(ModelCall(messages=(Message(role="user", content="Start."),), n=2))
+        sealed = session.seal()
+    assert (reply.budget, len(reply.choices), reply.turn.finish) == (Budget.WALL_CLOCK, 2, Finish.LENGTH)
+    assert (stalling.calls, stalling.given_up) == (2, 2)
+    assert (sealed.nodes, sealed.open_calls, sealed.budget_stops) == ((), 0, {Budget.WALL_CLOCK: 1})
+
+
+async def test_a_wall_clock_that_has_run_out_stops_every_dialect_well_formed(stalling, family):
+    async with Gateway(engines={"main": stalling}, families={"main": family}) as gateway:
+        session = gateway.open(policy="main", sampling=Sampling(max_tokens=64), wall_s=0.001)
+        await asyncio.sleep(0.002)
+        url = session.base_url
         async with (
-            openai.AsyncOpenAI(base_url=url, api_key="x", max_retries=0) as ours,
-            anthropic.AsyncAnthropic(base_url=url.removesuffix("/v1"), auth_token="x", max_retries=0) as theirs,
+            openai.AsyncOpenAI(base_url=url, api_key=session.id, max_retries=0) as ours,
+            anthropic.AsyncAnthropic(base_url=url.removesuffix("/v1"), auth_token=session.id, max_retries=0) as theirs,
         ):
-            with pytest.raises(openai.AuthenticationError):  # now the client is warm: the clock is not for its start
-                await ours.chat.completions.create(model="main", messages=[ASK])
-            session = gateway.open(policy="main", sampling=Sampling(max_tokens=64), wall_s=2.0)
-            ours, theirs = ours.with_options(api_key=session.id), theirs.with_options(auth_token=session.id)
-            reply = await ours.chat.completions.create(model="main", messages=[ASK])  # waits until the clock runs out
-            assert stalling.given_up == 1
-            later = [
-                await ours.chat.completions.create(model="main", messages=[ASK], user="x"),
-                await _last(await ours.chat.completions.create(model="main", messages=[ASK], user="y", stream=True)),
+            chats = [
+                await ours.chat.completions.create(model="main", messages=[ASK]),
+                await _last(await ours.chat.completions.create(model="main", messages=[ASK], stream=True)),
             ]
             response = await ours.responses.create(model="main", input="Start.")
             async with ours.responses.stream(model="main", input="Start.") as stream:
@@ -59,11 +66,10 @@ async def test_a_wall_clock_cuts_the_call_under_way_and_stops_every_dialect_well
             async with theirs.messages.stream(model="main", max_tokens=64, messages=[ASK]) as stream:
                 last = await stream.get_final_message()
         sealed = session.seal()
-    assert [made.choices[0].finish_reason for made in (reply, *later)] == ["length"] * 3
+    assert [made.choices[0].finish_reason for made in chats] == ["length"] * 2
     assert [r.incomplete_details.reason for r in (response, streamed)] == ["max_output_tokens"] * 2
     assert [m.stop_reason for m in (message, last)] == ["max_tokens"] * 2
-    assert stalling.calls == 1
-    assert (sealed.nodes, sealed.open_calls, sealed.budget_stops) == ((), 0, {Budget.WALL_CLOCK: 7})
+    assert (stalling.calls, sealed.nodes, sealed.budget_stops) == (0, (), {Budget.WALL_CLOCK: 6})
 
 
 async def _last(stream):
