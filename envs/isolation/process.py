@@ -17,6 +17,7 @@ from agar.envs.isolation.config import ProcessLimits
 from agar.errors import ConfigError, DeadlineError, EnvError, SandboxError
 from agar.sandbox import guardian
 
+_WORKER = "agar.envs.isolation.worker"
 _END_TIMEOUT_S = 30.0
 _POLITE_TIMEOUT_S = 5.0
 _LAST_WORDS_S = 1.0
@@ -51,6 +52,11 @@ class EnvProcess:
             EnvError: it could not be made, in time and within its memory.
         """
         self.name, self.limits = name, limits
+        if getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", None) == _WORKER:
+            raise ConfigError(
+                f"{name} is being made by the very process that is to serve it: put what a script does, beside "
+                'definitions, under `if __name__ == "__main__":`'
+            )
         try:
             request = pickle.dumps(("make", (creator, dict(kwargs), render_mode)))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -62,7 +68,7 @@ class EnvProcess:
         self._over: str | None = None
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", "agar.envs.isolation.worker", str(theirs.fileno())]
+            command = [sys.executable, "-m", _WORKER, str(theirs.fileno())]
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", guardian.__file__, str(os.getpid()), "0", *command],
                 stdin=subprocess.PIPE,

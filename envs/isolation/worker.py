@@ -110,8 +110,8 @@ def main(fd: int) -> None:
     setup = json.loads(channel.receive(max_bytes=MAX_REQUEST_BYTES))
     _limit(setup["memory_mib"])
     sys.path[:] = setup["path"]
-    _main_module(setup["main"])
     server = Server(setup["name"], setup["memory_mib"])
+    broken = _main_module(setup["main"], server.name)
     while True:
         try:
             data = channel.receive(max_bytes=MAX_REQUEST_BYTES)
@@ -120,7 +120,7 @@ def main(fd: int) -> None:
         try:
             request = pickle.loads(data)
         except Exception as error:
-            answer = _fault(f"{server.name} cannot be made in a process of its own: {told(error)}")
+            answer = broken or _fault(f"{server.name} cannot be made in a process of its own: {told(error)}")
         else:
             answer = server.answer(request)
         channel.send(_encoded(answer, server.name))
@@ -137,13 +137,21 @@ def _limit(memory_mib: int) -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def _main_module(path: str | None) -> None:
-    """The caller's script under another name, so that classes of its `__main__` are found: as multiprocessing does."""
+def _main_module(path: str | None, name: str) -> dict[str, Any] | None:
+    """Run the caller's script under another name, so that classes of its `__main__` are found, as multiprocessing does.
+
+    Returns:
+        What went wrong, as an answer.
+    """
     if path is None:
-        return
+        return None
     module = ModuleType("__mp_main__")
-    module.__dict__.update(runpy.run_path(path, run_name="__mp_main__"))
+    try:
+        module.__dict__.update(runpy.run_path(path, run_name="__mp_main__"))
+    except BaseException as error:
+        return _fault(f"{name} cannot be made in a process of its own, since {path} raised {told(error)}")
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module
+    return None
 
 
 def _observation(observation: Any) -> Any:

@@ -2,6 +2,9 @@
 
 import asyncio
 import os
+import subprocess
+import sys
+import textwrap
 import time
 
 import gymnasium
@@ -140,25 +143,32 @@ def test_what_another_process_cannot_be_given_is_the_callers_mistake():
         agar.make("Guess-v0", limits={"memory_mib": 256})
 
 
-def test_a_class_of_the_callers_script_is_found(tmp_path):
-    import subprocess
-    import sys
+SCRIPT = """
+import agar
 
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import agar\n"
-        "class Here(agar.Env):\n"
-        "    def reset(self, *, seed=None, options=None):\n"
-        "        super().reset(seed=seed)\n"
-        "        return 'in a script', {}\n"
-        "agar.register('Here-v0', Here, isolation='process')\n"
-        "if __name__ == '__main__':\n"
-        "    env = agar.make('Here-v0')\n"
-        "    print(env.reset())\n"
-        "    env.close()\n"
+class Here(agar.Env):
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return "in a script", {}
+
+agar.register("Here-v0", Here, isolation="process")
+"""
+USE = """
+env = agar.make("Here-v0")
+print(env.reset())
+env.close()
+"""
+
+
+def test_a_class_of_the_callers_script_is_found(tmp_path):
+    (tmp_path / "good.py").write_text(SCRIPT + "if __name__ == '__main__':" + textwrap.indent(USE, "    "))
+    (tmp_path / "bad.py").write_text(SCRIPT + USE)
+    good, bad = (
+        subprocess.run([sys.executable, str(tmp_path / name)], capture_output=True, text=True, timeout=50)
+        for name in ("good.py", "bad.py")
     )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=50)
-    assert done.stdout == "('in a script', {})\n", done.stderr
+    assert good.stdout == "('in a script', {})\n", good.stderr
+    assert 'under `if __name__ == "__main__":`' in bad.stderr
 
 
 async def test_inline_too_what_can_be_seen_is_named():
