@@ -36,15 +36,17 @@ def run(options: argparse.Namespace) -> int:
 
 def show_list(*, as_json: bool) -> int:
     """Print the registered templates."""
+    from agar.ledger.families.known import KNOWN
     from agar.ledger.families.registry import registered
 
     found = registered()
     if as_json:
         print(json.dumps(found, indent=2))
         return 0
-    width = max(len(name) for name in found.values())
-    for key, name in sorted(found.items(), key=lambda pair: (pair[1], pair[0])):
-        print(f"{name:<{width}}  sha256 {key}")
+    models = {key: model for templates in KNOWN.values() for model, key in templates.items()}
+    width, model_width = (max(map(len, words)) for words in (found.values(), models.values()))
+    for key, name in sorted(found.items(), key=lambda pair: (pair[1], models.get(pair[0], ""))):
+        print(f"{name:<{width}}  {models.get(key, '-'):<{model_width}}  sha256 {key}")
     return 0
 
 

@@ -1,6 +1,8 @@
 # ruff: noqa: RUF001 (DeepSeek's own tokens)
 """Replies as models write them, well and badly, read from ids."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -169,3 +171,24 @@ def test_a_json_answer_of_llama_is_an_answer(family_of):
 def test_an_empty_reply_is_an_empty_turn(family_of):
     turn = family_of("qwen3").parse(np.array([], np.int32))
     assert (turn.text, turn.reasoning, turn.tool_calls, turn.finish) == ("", None, (), Finish.LENGTH)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("qwen3.5-nothink", "<tool_call><function=a>" + "<parameter=a>" * 4000 + "</function></tool_call>"),
+        (
+            "qwen3.5-nothink",
+            "<tool_call><function=a>" + "<parameter=a>x</parameter>y" * 4000 + "</function></tool_call>",
+        ),
+        ("glm-4.5", "<tool_call>a\n" + "<arg_key>" * 8000 + "</tool_call>"),
+        ("glm-4.5", "<tool_call>a</tool_call>" * 8000),
+        ("qwen3", "<tool_call>" * 8000),
+        ("deepseek-v3", CALL * 8000),
+        ("llama-layout", '{"name":"a"};' * 4000),
+    ],
+)
+def test_a_reply_that_never_gets_anywhere_is_read_in_moderate_time(family_of, name, text):
+    start = time.process_time()
+    parse(family_of(name), text)
+    assert time.process_time() - start < 20  # quadratic reading takes minutes

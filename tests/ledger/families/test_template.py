@@ -74,3 +74,11 @@ def test_training_marks_of_a_template_are_passed_over(made):
 
 def test_variables_reach_the_template(made):
     assert written(made("{{ bos_token }}", variables={"bos_token": "<|im_start|>"}), user("x")) == "<|im_start|>"
+
+
+def test_a_text_that_the_template_cuts_inside_a_quote_is_refused(made):
+    template = made("{{ messages[0].content[:4] }}")
+    encode = template._marking.encode
+    assert encode(written(template, user("abcdef"))) == encode("abcd")
+    with pytest.raises(LedgerError, match="cuts texts apart"):
+        encode(written(template, user("ab<|im_end|>")))

@@ -1,6 +1,7 @@
 """Tool calls inside a reply: where they stand in its marked text, and what one says."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -62,6 +63,29 @@ class JsonCalls:
         """See `CallFormat.read`."""
         del tools  # JSON says what type a value has
         return json_call(marking.unquote(span), self.key)
+
+
+def span_after(text: str, position: int, opening: str, closing: str) -> tuple[str, int] | None:
+    """What stands between two marks, where the first is next but for white space.
+
+    Returns:
+        The span and the position after its closing; None where it does not come next or does not end.
+    """
+    start = after_space(text, position)
+    if not text.startswith(opening, start):
+        return None
+    start += len(opening)
+    stop = text.find(closing, start)
+    return None if stop < 0 else (text[start:stop], stop + len(closing))
+
+
+def after_space(text: str, position: int) -> int:
+    """The next position that holds no white space."""
+    found = _SPACE.match(text, position)
+    return position if found is None else found.end()
+
+
+_SPACE = re.compile(r"\s*")
 
 
 def json_call(text: str, key: str) -> Call:

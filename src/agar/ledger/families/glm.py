@@ -4,12 +4,11 @@ So the last sampled token is the opening of the next message. Where another role
 tool's result and gets a user's word), no template writes what was sampled: there is no bridge.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agar.ledger.families.arguments import typed
-from agar.ledger.families.calls import Call, UnreadableCall, checked_call
+from agar.ledger.families.calls import Call, UnreadableCall, checked_call, span_after
 from agar.ledger.families.marking import Marking
 from agar.ledger.families.reply import THINK, UNTHINK
 from agar.ledger.families.templated import TemplateFamily
@@ -33,18 +32,16 @@ class KeyedCalls:
         if not name or "\n" in name:
             raise UnreadableCall("a tool call must begin with the tool's name on a line of its own")
         position, body, arguments = 0, mark + rest, {}
-        for pair in _PAIR.finditer(body):
-            if body[position : pair.start()].strip():
+        while key_span := span_after(body, position, "<arg_key>", "</arg_key>"):
+            value_span = span_after(body, key_span[1], "<arg_value>", "</arg_value>")
+            if value_span is None:
                 break
-            key = marking.unquote(pair[1]).strip()
-            arguments[key] = typed(marking.unquote(pair[2]), name, key, tools)
-            position = pair.end()
+            key = marking.unquote(key_span[0]).strip()
+            arguments[key] = typed(marking.unquote(value_span[0]), name, key, tools)
+            position = value_span[1]
         if body[position:].strip():
             raise UnreadableCall(f"tool call {name!r} holds something besides <arg_key> and <arg_value>")
         return checked_call(name, arguments)
-
-
-_PAIR = re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
 
 
 class Glm45(TemplateFamily):

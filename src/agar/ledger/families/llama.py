@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 
 from agar.errors import LedgerError
-from agar.ledger.families.calls import UnreadableCall, json_call
+from agar.ledger.families.calls import UnreadableCall, after_space, json_call
 from agar.ledger.families.templated import TemplateFamily
 from agar.types import Ids, Message, ToolCall, ToolSpec, Turn
 
@@ -49,15 +49,17 @@ def _objects(text: str) -> tuple[ToolCall, ...]:
         UnreadableCall: one of them is no call.
     """
     calls: list[ToolCall] = []
-    rest = text.strip()
-    while rest:
+    text, position = text.strip(), 0
+    while position < len(text):
         try:
-            stop = _decoder.raw_decode(rest)[1]
+            stop = _decoder.raw_decode(text, position)[1]
         except (ValueError, RecursionError) as error:
             raise UnreadableCall(f"a tool call is not JSON: {error}") from error
-        call = json_call(rest[:stop], "parameters")
+        call = json_call(text[position:stop], "parameters")
         calls.append(ToolCall(id=f"call_{len(calls)}", name=call.name, arguments=call.arguments))
-        rest = rest[stop:].lstrip("; \n\t")
+        position = after_space(text, stop)
+        if text.startswith(";", position):
+            position = after_space(text, position + 1)
     return tuple(calls)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from agar.errors import LedgerError
 from agar.ledger.tokenizer import Tokenizer
 from agar.types import Ids
 
@@ -72,7 +73,7 @@ class Marking:
         """The ids: control tokens as such, what is between them as a tokenizer does with plain text.
 
         Raises:
-            LedgerError: the text is not valid Unicode.
+            LedgerError: the text is not valid Unicode, or a template cut it inside a quote.
         """
         ids: list[int] = []
         position = 0
@@ -106,7 +107,11 @@ class Marking:
         return "".join(pieces)
 
     def _plain(self, marked: str) -> Sequence[int]:
-        return self._tokenizer.ids_of(self.unquote(marked)) if marked else ()
+        if not marked:
+            return ()
+        if QUOTE in marked and QUOTE in self._quoted.sub("", marked):
+            raise LedgerError("the chat template cuts texts apart: what it makes of this one cannot be encoded")
+        return self._tokenizer.ids_of(self.unquote(marked))
 
 
 def _any_of(words: Iterable[str]) -> str:

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from agar.ledger.families.arguments import typed
-from agar.ledger.families.calls import Call, CallFormat, JsonCalls, UnreadableCall, checked_call
+from agar.ledger.families.calls import (
+    Call,
+    CallFormat,
+    JsonCalls,
+    UnreadableCall,
+    after_space,
+    checked_call,
+    span_after,
+)
 from agar.ledger.families.marking import Marking
 from agar.ledger.families.templated import TemplateFamily
 from agar.types import ToolSpec
@@ -62,22 +70,31 @@ class TaggedCalls:
             raise UnreadableCall("a tool call must be <function=NAME>...</function>")
         name, body = marking.unquote(found[1]).strip(), found[2]
         position, arguments = 0, {}
-        for parameter in _PARAMETER.finditer(body):
-            if body[position : parameter.start()].strip():
+        while key_span := span_after(body, position, "<parameter=", ">"):
+            stop = _end_of_value(body, key_span[1])
+            if stop < 0 or "\n" in key_span[0]:
                 break
-            key = marking.unquote(parameter[1])
-            arguments[key] = typed(marking.unquote(parameter[2]), name, key, tools)
-            position = parameter.end()
+            key = marking.unquote(key_span[0])
+            value = body[key_span[1] : stop].removeprefix("\n").removesuffix("\n")
+            arguments[key] = typed(marking.unquote(value), name, key, tools)
+            position = stop + len(_END)
         if body[position:].strip():
             raise UnreadableCall(f"tool call {name!r} holds something besides <parameter=KEY>...</parameter>")
         return checked_call(name, arguments)
 
 
 _FUNCTION = re.compile(r"<function=([^>\n]+)>(.*)</function>", re.DOTALL)
-_PARAMETER = re.compile(
-    r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>(?=\s*(?:<parameter=|\Z))",
-    re.DOTALL,
-)
+_END = "</parameter>"
+
+
+def _end_of_value(body: str, position: int) -> int:
+    """Where a value ends: at the first closing tag that only another parameter may follow; -1 where there is none."""
+    while (stop := body.find(_END, position)) >= 0:
+        following = after_space(body, stop + len(_END))
+        if following == len(body) or body.startswith("<parameter=", following):
+            break
+        position = stop + len(_END)
+    return stop
 
 
 class Qwen35(Qwen3):

@@ -87,11 +87,12 @@ def read_reply(
 
 def _spans(text: str, calls: CallFormat | None) -> Iterator[tuple[bool, str]]:
     """Pieces of marked text, and whether each begins with a call's opening."""
-    while calls is not None and calls.opening in text:
-        before, _, rest = text.partition(calls.opening)
-        inside, closing, text = rest.partition(calls.closing)
-        if before:
-            yield False, before
-        yield True, calls.opening + inside + closing
-    if text:
-        yield False, text
+    position = 0
+    while calls is not None and (start := text.find(calls.opening, position)) >= 0:
+        if position < start:
+            yield False, text[position:start]
+        stop = text.find(calls.closing, start + len(calls.opening))
+        position = len(text) if stop < 0 else stop + len(calls.closing)
+        yield True, text[start:position]
+    if position < len(text):
+        yield False, text[position:]
