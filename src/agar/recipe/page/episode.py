@@ -9,6 +9,7 @@ from typing import Any
 from agar.ledger.audit import audit
 from agar.ledger.config import RecordPolicy
 from agar.ledger.emission import Excluded, emission
+from agar.ledger.export.target import runs
 from agar.ledger.node import Node
 from agar.ledger.trace import Trace
 from agar.recipe.page.words import Words
@@ -119,7 +120,7 @@ def _node(node: Node, trace: Trace, left_out: list[Excluded], words: Words) -> d
         "delta": _tokens(node.delta, words),
         "sampled": _tokens(reply.token_ids, words),
         "logprobs": [round(float(value), 4) for value in reply.logprobs],
-        "versions": _runs(reply.policy_versions),
+        "versions": runs(reply.policy_versions),
         "excluded": [[run.start, run.stop, run.reason.value] for run in left_out],
         "finish": reply.finish.value,
         "reward": trace.turn_rewards.get(node.id),
@@ -143,14 +144,3 @@ def _message(message: Message) -> dict[str, Any]:
 
 def _texts(message: Message) -> int:
     return Counter(hasattr(part, "text") for part in message.content)[True]
-
-
-def _runs(values: Ids) -> list[list[int]]:
-    """Equal neighbours as [value, how many]."""
-    runs: list[list[int]] = []
-    for value in values.tolist():
-        if runs and runs[-1][0] == value:
-            runs[-1][1] += 1
-        else:
-            runs.append([value, 1])
-    return runs
