@@ -17,6 +17,9 @@ class GatewayConfig(BaseConfig):
     call_timeout_s: float = Field(600.0, gt=0)
     """The longest wait for one reply of an engine."""
 
+    head_timeout_s: float = Field(60.0, gt=0)
+    """How long the head of a request may take to arrive; a connection without one is closed."""
+
     ping_s: float = Field(10.0, gt=0)
     """How long a stream that waits for its reply is silent; a failure before that is an ordinary error."""
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import socket
 import tempfile
@@ -12,6 +13,7 @@ from typing import Any
 import uvicorn
 
 from agar.errors import ConfigError, DeadlineError
+from agar.rollout.gateway.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -35,13 +37,14 @@ class Listener:
         host: address to listen on.
         port: port; 0 takes a free one.
         shutdown_timeout_s: how long open connections may finish at the end.
+        head_timeout_s: the longest wait for the head of a request.
 
     Attributes:
         host: the address.
         port: the real port.
     """
 
-    def __init__(self, app: Any, *, host: str, port: int, shutdown_timeout_s: float) -> None:
+    def __init__(self, app: Any, *, host: str, port: int, shutdown_timeout_s: float, head_timeout_s: float) -> None:
         self.host, self.port = host, port
         self._shutdown_timeout_s = shutdown_timeout_s
         self._server = _Server(
@@ -55,6 +58,7 @@ class Listener:
                 date_header=False,
                 proxy_headers=False,
                 ws="none",
+                http=functools.partial(Connection, head_timeout_s=head_timeout_s),  # type: ignore[arg-type]
                 timeout_keep_alive=_KEEP_ALIVE_S,
                 timeout_graceful_shutdown=max(1, round(shutdown_timeout_s)),
             )

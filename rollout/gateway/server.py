@@ -63,6 +63,7 @@ class Gateway:
             host=self._config.host,
             port=self._config.port,
             shutdown_timeout_s=self._config.shutdown_timeout_s,
+            head_timeout_s=self._config.head_timeout_s,
         )
 
     @property

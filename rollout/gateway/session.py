@@ -1,6 +1,7 @@
 """One recording session: plan, generate, parse, commit; the same for HTTP callers and for callers in this process."""
 
 import asyncio
+import functools
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
@@ -196,7 +197,7 @@ class GatewaySession:
         self._in_flight.enter(call.n)
         task = asyncio.get_running_loop().create_task(self._answer(call))
         self._open.add(task)
-        task.add_done_callback(self._finished)
+        task.add_done_callback(functools.partial(self._finished, call.fingerprint))
         task.add_done_callback(lambda _: self._in_flight.leave(call.n))
         if call.fingerprint is not None:
             self._replies[call.fingerprint] = task
@@ -271,8 +272,10 @@ class GatewaySession:
             return None
         return known
 
-    def _finished(self, task: asyncio.Task[Reply]) -> None:
+    def _finished(self, fingerprint: bytes | None, task: asyncio.Task[Reply]) -> None:
         self._open.discard(task)
+        if fingerprint is not None and self._replies.get(fingerprint) is task:
+            del self._replies[fingerprint]  # no reply: it failed, was given up, or a budget answered
         if task.cancelled():
             return
         error = task.exception()  # seen here, in case its caller has left

@@ -16,6 +16,7 @@ Spelt = Mapping[str, Mapping[str, Any]]
 """Tool arguments that went out, by their text."""
 _MAX_CACHED_TOOLS = 256
 _MAX_CACHED_ROWS = 65_536
+_MAX_CACHED_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +93,16 @@ class MessageCache:
 
     Equal JSON gives the same `Message` objects, and tool arguments that come back as they went out are the same object
     as in the record: the ledger compares by identity before it looks inside.
+
+    Args:
+        limit_bytes: how much JSON it keeps; a caller that sends more begins anew, and pays with time.
+
+    Attributes:
+        held_bytes: how much JSON it keeps now.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit_bytes: int = _MAX_CACHED_BYTES) -> None:
+        self.limit_bytes, self.held_bytes = limit_bytes, 0
         self._known: dict[RowReader, dict[bytes, ReadRow]] = {}
         self._spelt: dict[str, Mapping[str, Any]] = {}
         self._remembered: dict[str, tuple[tuple[Message, ...], tuple[ToolSpec, ...]]] = {}
@@ -134,15 +142,22 @@ class MessageCache:
             found = known.get(key)
             if found is None:
                 found = reader(row, name, places[index] if places else index, self._spelt)
-                if len(known) >= _MAX_CACHED_ROWS:
-                    known.clear()
-                known[bytes(memoryview(key))] = found  # orjson's own bytes keep the room that it wrote them in
+                self._keep(known, bytes(memoryview(key)), found)  # orjson's own bytes keep the room they were made in
             if found.respelled:
                 respelled += range(len(messages), len(messages) + len(found.messages))
             if found.unknown:
                 unknown[f"{name}[{places[index] if places else index}]"] = found.unknown
             messages += found.messages
         return History(messages=tuple(messages), respelled=frozenset(respelled), unknown=unknown)
+
+    def _keep(self, known: dict[bytes, ReadRow], key: bytes, found: ReadRow) -> None:
+        if len(known) >= _MAX_CACHED_ROWS or self.held_bytes + len(key) > self.limit_bytes:
+            for rows in self._known.values():
+                rows.clear()
+            self.held_bytes = 0
+        if len(key) <= self.limit_bytes:
+            known[key] = found
+            self.held_bytes += len(key)
 
     def spell(self, arguments: Mapping[str, Any]) -> str:
         """The text of tool arguments that go out."""

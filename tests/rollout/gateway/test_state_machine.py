@@ -107,6 +107,7 @@ def shift_logprobs(monkeypatch):
     monkeypatch.setattr(emission_module, "_sample", broken)
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "seed_fault",
     [

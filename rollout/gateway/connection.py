@@ -1,0 +1,73 @@
+"""A connection whose client must come to the point: the head of a request has a deadline and a size."""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+_HEAD_BYTES = 64 * 1024
+
+
+class Connection(HttpToolsProtocol):
+    """Uvicorn's connection, closed where it waits for a head that does not come or does not end.
+
+    Uvicorn waits for ever and takes any number of headers; a program could hold as many connections as the process may
+    have, and lock every other session out.
+
+    Args:
+        head_timeout_s: the longest wait for a head.
+        arguments: uvicorn's.
+    """
+
+    def __init__(self, *, head_timeout_s: float, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._head_timeout_s = head_timeout_s
+        self._patience: asyncio.TimerHandle | None = None  # set while a head is awaited
+        self._head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes of a head, as long as there are not too many, or of a body."""
+        if self.cycle is None or self.cycle.response_complete:
+            self._await_head()
+        if self._patience is not None:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._patience is not None and self._head_bytes > _HEAD_BYTES:
+            self._give_up()
+
+    def on_message_begin(self) -> None:
+        """Begin to wait for the rest of a head."""
+        self._await_head()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """The head is here."""
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def _await_head(self) -> None:
+        if self._patience is None:
+            self._head_bytes = 0
+            self._patience = self.loop.call_later(self._head_timeout_s, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _give_up(self) -> None:
+        self._stop_waiting()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._await_head()  # the reply to an earlier request comes first
+        elif not self.transport.is_closing():
+            self.transport.close()
