@@ -168,15 +168,16 @@ async def _together(scores: Iterable[Awaitable[Any]]) -> list[Any]:
 
 async def _call(criterion: Criterion, told: Any) -> Any:
     try:
-        async with asyncio.timeout(criterion.timeout_s):
+        async with asyncio.timeout(criterion.timeout_s) as clock:
             if _asynchronous(criterion.score):
                 return await criterion.score(told)
-            return await in_thread(lambda: criterion.score(told), name=f"agar-reward-{criterion.name}")
+            score = await in_thread(lambda: criterion.score(told), name=f"agar-reward-{criterion.name}")
+            return await score if inspect.isawaitable(score) else score
     except AgarError:
         raise
-    except TimeoutError as error:
-        raise EnvError(f"reward {criterion.name!r} gave no score within {criterion.timeout_s:g} s") from error
     except Exception as error:
+        if clock.expired():
+            raise EnvError(f"reward {criterion.name!r} gave no score within {criterion.timeout_s:g} s") from error
         raise EnvError(f"reward {criterion.name!r} raised {type(error).__name__}: {error}") from error
 
 
@@ -202,5 +203,7 @@ def _reward(criteria: Sequence[Criterion], scores: Sequence[float]) -> Reward:
 
 def _digest(told: Conversation | tuple[Conversation, ...]) -> str:
     every = told if isinstance(told, tuple) else (told,)
-    text = json.dumps([[plain(each.task), plain(each.messages)] for each in every], sort_keys=True, default=str)
+    text = json.dumps(
+        [[plain(each.task), plain(each.messages), each.reward] for each in every], sort_keys=True, default=str
+    )
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

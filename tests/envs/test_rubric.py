@@ -62,6 +62,10 @@ def boom(conversation):
     raise ValueError("no such page")
 
 
+def late(conversation):
+    raise TimeoutError("the page did not load")
+
+
 async def hang(conversation):
     await asyncio.Event().wait()
 
@@ -70,12 +74,13 @@ async def hang(conversation):
     ("score", "said"),
     [
         (boom, "reward 'it' raised ValueError: no such page"),
+        (late, "reward 'it' raised TimeoutError: the page did not load"),
         (hang, r"reward 'it' gave no score within 0\.05 s"),
         (lambda c: float("nan"), "reward 'it' gave nan"),
         (lambda c: "high", "reward 'it' gave 'high': return a number"),
         (lambda c: None, "reward 'it' gave None"),
     ],
-    ids=["raises", "hangs", "nan", "text", "none"],
+    ids=["raises", "times out", "hangs", "nan", "text", "none"],
 )
 async def test_a_failing_reward_is_the_environments_failure(score, said):
     limit_s = 0.05 if score is hang else 60.0
@@ -133,6 +138,24 @@ async def test_a_cached_criterion_grades_the_same_conversation_once(monkeypatch)
     await rubric.grade("trajectory", told("c"))
     await rubric.grade("trajectory", told("a"))  # which had to make room
     assert asked == ["a", "b", "c", "a"]
+
+
+async def test_a_cached_group_criterion_looks_at_the_rewards_too():
+    asked = []
+
+    def count(group):
+        asked.append(group)
+        return [0.0] * len(group)
+
+    rubric = Rubric([Criterion(name="n", score=count, cached=True, stage="group")])
+    for reward in (0.0, 1.0, 0.0):
+        await rubric.grade_group([told(reward=reward)])
+    assert len(asked) == 2
+
+
+async def test_a_function_that_gives_a_coroutine_is_awaited():
+    rubric = Rubric([Criterion(name="brief", score=lambda conversation: brief(conversation))])
+    assert (await rubric.grade("trajectory", told())).total == 0.2
 
 
 async def test_a_failure_is_not_cached():
