@@ -11,6 +11,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from agar.sandbox.keeper import receive
@@ -74,7 +75,12 @@ class Forwarder:
                     self._free.release()
                     await asyncio.sleep(_BREATH_S)
                     continue
-                self._start(self._carry(connection)).add_done_callback(lambda _: self._free.release())
+                carrying = self._start(self._carry(connection))
+                carrying.add_done_callback(partial(self._ended, connection))
+
+    def _ended(self, connection: socket.socket, _: asyncio.Task[None]) -> None:
+        connection.close()  # here, for a task that is cancelled before it began runs no `finally`
+        self._free.release()
 
     async def _listening(self) -> socket.socket | None:
         loop = asyncio.get_running_loop()
@@ -93,7 +99,7 @@ class Forwarder:
 
     async def _carry(self, connection: socket.socket) -> None:
         """One connection, until either side has ended it."""
-        with connection, contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as onward:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as onward:
             onward.setblocking(False)
             loop = asyncio.get_running_loop()
             await loop.sock_connect(onward, str(self._gateway))

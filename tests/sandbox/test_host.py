@@ -130,11 +130,11 @@ async def test_a_dead_keeper_is_a_sandbox_error_and_the_next_sandbox_gets_a_new_
         running = asyncio.create_task(sandbox.exec("sleep 20", timeout_s=30))
         await sandbox.exec("true")
         os.kill(first.pid, signal.SIGKILL)
-        with pytest.raises(SandboxError, match="keeper .* died"):
+        with pytest.raises(SandboxError, match=r"keeper .* died"):
             await running
-        with pytest.raises(SandboxError, match="keeper .* died"):
+        with pytest.raises(SandboxError, match=r"keeper .* died"):
             await sandbox.exec("true")
-    with pytest.raises(SandboxError, match="keeper .* died"):
+    with pytest.raises(SandboxError, match=r"keeper .* died"):
         async with BubblewrapSandbox(SandboxSpec(), host=first) as sandbox:
             await sandbox.exec("true")
     second = shared.get()

@@ -151,10 +151,10 @@ async def test_its_time_budget_truncates_and_what_came_before_is_trained(playing
             return await self.engine.generate(ids, sampling, routing_key=routing_key)
 
     async with playing("twelve") as told, playing(engine=Stalling(told.engine)) as play:
-        trace = await play(program("ask('What?'); print('one'); ask('And?')", isolation=isolation, timeout_s=3.0))
+        trace = await play(program("ask('What?'); print('one'); ask('And?')", isolation=isolation, timeout_s=8.0))
         assert play.gateway.open_sessions == 0
     assert trace.outcome is Outcome.TRUNCATED
-    assert trace.reason.startswith("the program's time budget of 3 s")
+    assert trace.reason.startswith("the program's time budget of 8 s")
     assert trace.open_calls == 0
     assert len(rows(trace)) == 1
 
