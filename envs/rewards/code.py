@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from agar.sandbox.config import SandboxSpec
 
 _HARNESS = """
-import json, sys
+import json, sys, types
 given = json.loads(sys.stdin.readline())
-names = {"__name__": "program"}
-exec(compile(open("program.py").read(), "program.py", "exec"), names)
-exec(compile(given["test"], "test.py", "exec"), names)
+program = sys.modules["program"] = types.ModuleType("program")
+with open("program.py", encoding="utf-8") as file:
+    exec(compile(file.read(), "program.py", "exec"), program.__dict__)
+exec(compile(given["test"], "test.py", "exec"), program.__dict__)
 print()
 print(given["end"])
 """

@@ -7,6 +7,17 @@ from agar.errors import EnvError
 from agar.sandbox import SandboxSpec, available
 
 GOOD = "Here:\n```python\ndef double(n):\n    return 2 * n\n```\nThat is it."
+TYPED = """```python
+from __future__ import annotations
+from dataclasses import dataclass
+
+@dataclass
+class Number:  # caf\u00e9
+    value: int
+
+def double(n):
+    return Number(2 * n).value
+```"""
 ECHO = "```python\nprint(int(input()) * 2)\n```"
 UNIT = ["assert double(2) == 4", "assert double(0) == 0"]
 INOUT = [{"stdin": "2\n", "stdout": "4"}, {"stdin": "5", "stdout": "10\n"}]
@@ -27,6 +38,7 @@ def test_the_last_block_is_the_program():
     [
         (GOOD, UNIT, False, 1.0),
         (GOOD, UNIT[0], False, 1.0),
+        (TYPED, UNIT, False, 1.0),
         (ECHO, INOUT, False, 1.0),
         (GOOD, [*UNIT, "assert double(3) == 7"], False, 0.0),
         (GOOD, [*UNIT, "assert double(3) == 7"], True, 2 / 3),
@@ -47,6 +59,7 @@ def test_the_last_block_is_the_program():
     ids=[
         "unit",
         "one",
+        "dataclass",
         "in and out",
         "one fails",
         "a share",
