@@ -18,7 +18,7 @@ from agar.errors import EnvError, MissingExtraError
 LONGEST = 400
 """Characters of an answer that is looked at as an expression; a longer one is wrong."""
 
-_SAID = re.compile(r"answer\s*(?:is|:|=)\s*", re.IGNORECASE)
+_SAID = re.compile(r"answer\s*(?:is|:|=)[\s:=]*", re.IGNORECASE)
 _FRACTION = re.compile(r"(-?)\\[dt]?frac(?:\{(\d+)\}\{(\d+)\}|(\d)(\d))")
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?")
 

@@ -17,6 +17,8 @@ from agar.errors import EnvError
         ("5 + 5 = 10\n#### 10", "10"),
         ("First 3, then 4. The answer is 12.", "12"),
         ("The answer is 5 apples", "5 apples"),
+        ("The final answer is:\n\n42\nBye.", "42"),
+        ("Answer: **12**.", "**12**"),
         ("We get 3 + 4 = 7", "7"),
         ("It costs $1,250.50 in all.", "1,250.50"),
         ("none", None),
@@ -31,7 +33,7 @@ def test_where_the_answer_stands(reply, answer):
     ("said", "right"),
     [
         ("42", "42"), ("42.0", "42"), ("1,000", "1000"), ("$5$", "5"), ("1/2", "0.5"), (r"\frac{1}{2}", "0.5"),
-        (r"\dfrac12", "1/2"), ("50%", "0.5"), (r"50\%", "1/2"), ("-3", "-3.00"), ("5 apples", "5"), ("7", r"\boxed{7}"),
+        (r"\dfrac12", "1/2"), ("50%", "0.5"), (r"50\%", "1/2"), ("-3", "-3.00"), ("5 apples", "5"), ("7", r"\boxed{7}"), ("**12**", "12"),
         ("x", "x"), (r"\left(1,2\right)", "(1, 2)"),
     ],
 )  # fmt: skip
