@@ -2,12 +2,16 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
+from tests.ledger.families.conftest import HERE, TOKENS, write_model
 
 from agar.cli.main import main
 from agar.ledger.toy import write_toy_model
 from agar.ledger.trace import load_traces
+from agar.recipe.config import LedgerConfig
+from agar.recipe.players import family_of
 from agar.types import Outcome
 
 pytest.importorskip("uvicorn")
@@ -123,3 +127,12 @@ def test_a_rubric_that_raises_is_an_env_error_and_no_0(recipe):
 def test_a_rubric_that_is_not_there_is_said_before_anything_starts(recipe, capsys):
     assert main(["rollout", str(recipe), 'tasks.0.kwargs.rubric="my_rewards:none"']) == 2
     assert "tasks.0.kwargs: rubric = 'my_rewards:none' cannot be found" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("thinking", "end"), [(None, "assistant\n"), (False, "</think>\n\n")])
+def test_the_switch_for_reasoning_reaches_the_models_family(tmp_path, thinking, end):
+    template = (HERE / "templates" / "qwen3.jinja").read_text("utf-8")
+    model = write_model(tmp_path / "model", template, TOKENS["qwen3"])
+    ledger = LedgerConfig.model_validate({"thinking": thinking})
+    recipe = SimpleNamespace(policies={"main": SimpleNamespace(model=model)}, ledger=ledger)
+    assert family_of(recipe, "main").opening.endswith(end)

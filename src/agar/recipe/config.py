@@ -25,6 +25,8 @@ class LedgerConfig(BaseConfig):
 
     record: RecordPolicy = RecordPolicy()
     """What counts as the same history, and what is kept out of training."""
+    thinking: bool | None = None
+    """The switch for reasoning in the models' chat templates; None leaves it to them."""
     audit: AuditMode = "strict"
     """What a broken invariant does."""
     closely: int = Field(4, ge=0)

@@ -88,6 +88,15 @@ def context_tokens(recipe: Recipe) -> int | None:
     )
 
 
+def family_of(recipe: Recipe, policy: str) -> Family:
+    """What renders and parses for a policy.
+
+    Raises:
+        ConfigError: its model has no tokenizer or no chat template, or they do not fit each other.
+    """
+    return family_for(recipe.policies[policy].model, thinking=recipe.ledger.thinking)
+
+
 @asynccontextmanager
 async def playing(recipe: Recipe, *, logs: Path) -> AsyncIterator[Players]:
     """Start the engines of every policy, the gateway, and the agent; stop them all at the end.
@@ -96,7 +105,7 @@ async def playing(recipe: Recipe, *, logs: Path) -> AsyncIterator[Players]:
         EngineError, DeadlineError: an engine did not come up; the message quotes its log.
         UnsupportedPlatformError: the machine lacks something, for instance a sandbox.
     """
-    families = {name: family_for(policy.model) for name, policy in recipe.policies.items()}  # refused before the start
+    families = {name: family_of(recipe, name) for name in recipe.policies}  # refused before the start
     async with AsyncExitStack() as stack:
         pools = {
             name: EnginePool(recipe.engines, policy.model, run_dir=logs / name)

@@ -10,13 +10,12 @@ from functools import partial
 
 import numpy as np
 
-from agar.ledger.families import family_for
 from agar.ledger.parity import ParityCheck
 from agar.ledger.trace import Trace
 from agar.loop import Loop, Progress
 from agar.recipe.config import Recipe
 from agar.recipe.folder import Checkpoint, RunFolder
-from agar.recipe.players import Players, playing
+from agar.recipe.players import Players, family_of, playing
 from agar.recipe.together import enter_together
 from agar.recipe.view import View
 from agar.rollout.config import EvaluationConfig
@@ -103,7 +102,7 @@ class Run:
             trainers = await stack.enter_async_context(self._trainers())
             source = Demonstrations(
                 self.recipe.demonstrations,
-                family=family_for(self.recipe.policies[self.recipe.demonstrations.policy].model),
+                family=family_of(self.recipe, self.recipe.demonstrations.policy),
                 steps=self.recipe.run.steps,
                 seed=self.recipe.run.seed,
             )
