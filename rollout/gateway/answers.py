@@ -33,7 +33,8 @@ def _withhold(turn: Turn, kept: int) -> Turn:
     """A caller that forbade tool calls would not know what to do with them."""
     told = ", ".join(f"{call.name}({spell(call.arguments)})" for call in turn.tool_calls[kept:])
     error = f"the model made more tool calls than the {kept} that the request allows: {told} withheld"
-    return replace(turn, tool_calls=turn.tool_calls[:kept], parse_error=turn.parse_error or error)
+    errors = [error] if turn.parse_error is None else [turn.parse_error, error]
+    return replace(turn, tool_calls=turn.tool_calls[:kept], parse_error="; ".join(errors))
 
 
 def _cut(turn: Turn, stop: Sequence[str]) -> tuple[Turn, str | None]:
