@@ -8,6 +8,8 @@ from tests.agents.harness.clients.conftest import call
 
 from agar.agents.config import HarnessConfig
 
+pytestmark = pytest.mark.timeout(180)  # the clients take seconds to import on a busy machine
+
 PROGRAMS = Path(__file__).parent / "programs"
 HUNT = [call("sh", "Let me look.", command="cat 47"), call("sh", command="cat 12"), "gold 29"]
 
@@ -19,7 +21,7 @@ async def test_an_official_client_plays_and_its_episode_is_one_exact_row(hunt, p
         command=(sys.executable, "program.py", "{prompt}", how),
         files={"program.py": (PROGRAMS / f"{program}.py").read_text()},
         isolation="none",
-        timeout_s=50.0,
+        timeout_s=150.0,
     )
     trace, samples = await hunt(config, HUNT)
     assert [node.parent for node in trace.nodes] == [None, 0, 1]
