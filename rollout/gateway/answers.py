@@ -19,8 +19,8 @@ def turn_of(parsed: Turn, finish: Finish, number: int, call: ModelCall) -> tuple
     """
     named = tuple(
         [
-            ToolCall(id=f"call_{number}_{index}", name=call.name, arguments=call.arguments)
-            for index, call in enumerate(parsed.tool_calls)
+            ToolCall(id=f"call_{number}_{index}", name=made.name, arguments=made.arguments)
+            for index, made in enumerate(parsed.tool_calls)
         ]
     )
     turn = replace(parsed, tool_calls=named, finish=finish)

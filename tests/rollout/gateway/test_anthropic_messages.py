@@ -215,6 +215,23 @@ async def test_a_tool_runner_that_sends_only_what_is_new_makes_one_path(gateway,
     assert len(trained(sealed)) == 1
 
 
+async def test_a_synchronous_tool_runner_makes_one_path_too(gateway, session, trained):
+    @anthropic.beta_tool
+    def sh(command: str) -> str:
+        """Run."""
+        return f"ran {command}"
+
+    def play() -> str:
+        url = session.base_url.removesuffix("/v1")
+        with anthropic.Anthropic(base_url=url, auth_token=session.id, max_retries=0) as client:
+            return client.beta.messages.tool_runner(**BODY, tools=[sh]).until_done().content[0].text
+
+    assert await asyncio.to_thread(play) == "gold"
+    sealed = session.seal()
+    assert [node.parent for node in sealed.nodes] == [None, 0]
+    assert len(trained(sealed)) == 1
+
+
 async def test_a_thread_that_is_not_known_is_refused_in_the_way_clients_recover_from(http):
     thread = {"type": "continue", "previous_message_id": "msg_other"}
     error = (await http.post("/messages", json=BODY | {"thread": thread})).json()["error"]

@@ -278,6 +278,10 @@ async def test_a_form_of_output_is_served_as_the_record_policy_says(family, scri
                     await client.chat.completions.parse(model="main", messages=[ASK], response_format=Gold)
                 return
             reply = await client.chat.completions.parse(model="main", messages=[ASK], response_format=Gold)
+            async with client.chat.completions.stream(
+                model="main", messages=[ASK], response_format=Gold, user="streamed"
+            ) as stream:
+                assert (await stream.get_final_completion()).choices[0].message.parsed == Gold(amount=29)
             await chat(client, response_format={"type": "json_object"})
             await chat(client, response_format={"type": "text"}, user="x")
         nodes = session.seal().nodes
@@ -285,12 +289,12 @@ async def test_a_form_of_output_is_served_as_the_record_policy_says(family, scri
     schemas = [None if s.json_schema is None else json.loads(s.json_schema) for s in engine.samplings]
     if form == "constrain":
         assert schemas[0]["properties"]["amount"]["type"] == "integer"
-        assert schemas[1:] == [{"type": "object"}, None]
-        assert [node.requested for node in nodes[:2]] == [{}, {}]
+        assert schemas[1:] == [schemas[0], {"type": "object"}, None]
+        assert [node.requested for node in nodes[:3]] == [{}, {"user": "streamed"}, {}]
     else:
-        assert schemas == [None] * 3
+        assert schemas == [None] * 4
         assert nodes[0].requested["response_format"]["type"] == "json_schema"
-        assert nodes[1].requested == {"response_format": {"type": "json_object"}}
+        assert nodes[2].requested == {"response_format": {"type": "json_object"}}
 
 
 # --------------------------------------------------------------------------------------------- unknown fields
