@@ -23,7 +23,8 @@ def grading_of(config: TasksConfig) -> GradeGroup | None:
     """
     named = config.kwargs.get("rubric")
     if named is None:
-        env = make(config.env, **{**config.make_kwargs, "isolation": "inline"})
+        # Where it runs in a process of its own, nothing of it may run here: its rubric must then stand in the recipe.
+        env = make(config.env, **config.make_kwargs)
         try:
             named = getattr(env, "rubric", None)
         finally:

@@ -68,7 +68,7 @@ class EnvProcess:
         self._over: str | None = None
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", _WORKER, str(theirs.fileno())]
+            command = [sys.executable, "-P", "-m", _WORKER, str(theirs.fileno())]
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", guardian.__file__, str(os.getpid()), "0", *command],
                 stdin=subprocess.PIPE,

@@ -17,7 +17,7 @@ def test_a_new_package_passes_its_own_tests(tmp_path):
     project = tomllib.loads((made.folder / "pyproject.toml").read_text())
     assert project["project"]["entry-points"]["agar.envs"] == {"word_maze": "word_maze"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    env = {**os.environ, "PYTEST_ADDOPTS": ""}
+    env = {**os.environ, "PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(command, cwd=made.folder, env=env, capture_output=True, text=True, timeout=55)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout

@@ -1,6 +1,7 @@
 """One episode through the real gateway and ledger; the engine is an oracle in this process."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 import agar
 from agar.agents.chat import ChatAgent
+from agar.envs.isolation.config import ProcessLimits
+from agar.envs.isolation.env import ProcessEnv
 from agar.errors import DeadlineError, EngineError, SandboxError, UnsupportedPlatformError
 from agar.ledger.emission import emit
 from agar.ledger.families import family_for
@@ -255,3 +258,32 @@ async def test_the_environments_word_and_a_budgets_go_before_the_agents(model):
         assert (await play(Echo, agent=Reporting(3, report))).outcome is Outcome.COMPLETED
         trace = await play(Endless, agent=Reporting(3, report), max_turns=2)
     assert (trace.outcome, trace.reason) == (Outcome.TRUNCATED, "budget: turns")
+
+
+@pytest.mark.parametrize(
+    ("vice", "reason"),
+    [
+        ("os.abort()", "its process was killed by SIGABRT"),
+        ("time.sleep(600)", r"did not return within 1 s; its process was ended"),
+        ("return 'x' * 100_000_000, 1.0, True, False, {}", "observation of 100,000,001 characters"),
+    ],
+)
+async def test_an_isolated_environment_that_misbehaves_is_excluded_and_never_scored(
+    model, tmp_path, monkeypatch, vice, reason
+):
+    (tmp_path / "vices.py").write_text(
+        "import os, time\nimport agar\n"
+        "class Vice(agar.Env):\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        super().reset(seed=seed)\n"
+        "        return 'Say something.', {}\n"
+        "    def step(self, action):\n"
+        f"        {vice}\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    limits = ProcessLimits(step_timeout_s=1)
+    async with gateway_with(model) as play:
+        trace = await play(lambda: ProcessEnv("Vice-v0", "vices:Vice", {}, limits))
+    assert trace.outcome is Outcome.ENV_ERROR
+    assert re.search(rf"Vice-v0.*{reason}", trace.reason)
+    assert emit(trace) == []
