@@ -1,6 +1,9 @@
 """The gateway on its unix socket: the same service, for whoever may enter its folder, as long as it is open."""
 
+import asyncio
+import socket
 import stat
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -51,3 +54,17 @@ async def test_a_temporary_folder_with_too_long_a_path_is_refused_with_the_remed
         async with Gateway(engines={"main": engine}, families={"main": family}):
             pass
     assert list(deep.iterdir()) == []
+
+
+async def test_a_reply_does_not_wait_for_its_head_to_be_acknowledged(gateway):
+    url = urlsplit(gateway.base_url)
+    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+    try:
+        writer.write(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert b"401" in await reader.readline()
+        served = gateway._listener._server.server_state.connections
+        accepted = next(iter(served)).transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    finally:
+        writer.close()
+        await writer.wait_closed()
