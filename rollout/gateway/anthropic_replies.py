@@ -93,7 +93,8 @@ def write_error_event(failure: Failure) -> bytes:
 
 def write_models(names: list[str]) -> dict[str, Any]:
     """The list of models."""
-    rows = [{"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"} for name in names]
+    fields = {"type": "model", "created_at": "1970-01-01T00:00:00Z", "lifecycle": "active"}
+    rows = [{**fields, "id": name, "display_name": name} for name in names]
     return {"data": rows, "has_more": False, "first_id": names[0], "last_id": names[-1]}
 
 

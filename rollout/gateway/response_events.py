@@ -80,7 +80,7 @@ def _response(reply: Reply, model: str, output: list[dict[str, Any]]) -> dict[st
         "top_p": None,
         "usage": {
             "input_tokens": reply.prompt_tokens,
-            "input_tokens_details": {"cached_tokens": 0},
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
             "output_tokens": sampled,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": reply.prompt_tokens + sampled,
