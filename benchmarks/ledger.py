@@ -8,8 +8,7 @@
 2. Memory. What stays allocated (`tracemalloc`) for an open session of 32k tokens, and for its record once it is sealed.
 3. Audit. A batch of the quick start's shape (16 groups of 8) is recorded and audited as a recipe does; then Megatron
    takes a step over it with a policy of four million parameters. The audit's CPU time is divided by the time of the
-   optimiser step alone. A step of a run also plays the episodes; of those the quick start's verification measures the
-   share (`ledger/audit_s` of `loop/step_s`).
+   optimiser step alone; a step of a run also plays the episodes.
 """
 
 import argparse
