@@ -87,7 +87,7 @@ class Timed(Tokenizer):
         self._spent(text, began)
         return ids
 
-    def ids_of(self, text: str) -> tuple[int, ...]:
+    def ids_of(self, text: str) -> Sequence[int]:
         began = time.process_time()
         ids = super().ids_of(text)
         self._spent(text, began)
