@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 from agar.envs.driver import LoopThread
 from agar.envs.registry import Isolation, make, spec
 from agar.envs.runner import as_async
-from agar.errors import ConfigError, EnvError
+from agar.errors import ConfigError, EnvError, SandboxError
 from agar.types import Message, Outcome, Turn
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class PoolVectorEnv(VectorEnv[Observations, Sequence[Turn | str], Any]):
     async def _fresh(self, index: int) -> tuple[Any, ...]:
         try:
             observation, info = await self._runners[index].areset()
-        except EnvError as error:
+        except (EnvError, SandboxError) as error:
             return _failed(error)
         return observation, 0.0, False, False, info
 
@@ -210,5 +210,6 @@ class PoolVectorEnv(VectorEnv[Observations, Sequence[Turn | str], Any]):
         return self._driver.run(work, timeout_s=self._timeout_s, what=f"{what} of {self.num_envs} environments")
 
 
-def _failed(error: EnvError) -> tuple[Any, ...]:
-    return [], 0.0, False, True, {"failure": Outcome.ENV_ERROR, "failure_reason": str(error)}
+def _failed(error: EnvError | SandboxError) -> tuple[Any, ...]:
+    outcome = Outcome.ENV_ERROR if isinstance(error, EnvError) else Outcome.INFRA_ERROR
+    return [], 0.0, False, True, {"failure": outcome, "failure_reason": str(error)}

@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -33,6 +34,8 @@ class ProcessEnv(AsyncEnv):
         self._name, self._creator, self._kwargs, self.limits = name, creator, dict(kwargs), limits
         self._process: EnvProcess | None = None
         self._about: dict[str, Any] | None = None
+        self._starting = threading.Lock()
+        self._waiting: object | None = None  # the reset that somebody waits for
 
     def start(self) -> EnvProcess:
         """The running process; a new one where there is none, or the last one has ended.
@@ -41,15 +44,16 @@ class ProcessEnv(AsyncEnv):
             ConfigError: it cannot be made in another process.
             EnvError: it could not be made.
         """
-        if self._process is not None and not self._process.alive:
-            self._process.end()
-            self._process = None
-        if self._process is None:
-            self._process = EnvProcess(
-                self._name, self._creator, self._kwargs, self.limits, render_mode=self.render_mode
-            )
-            self._about = self._process.about
-        return self._process
+        with self._starting:
+            if self._process is not None and not self._process.alive:
+                self._process.end()
+                self._process = None
+            if self._process is None:
+                self._process = EnvProcess(
+                    self._name, self._creator, self._kwargs, self.limits, render_mode=self.render_mode
+                )
+                self._about = self._process.about
+            return self._process
 
     @functools.cached_property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -65,10 +69,7 @@ class ProcessEnv(AsyncEnv):
         Raises:
             SandboxError, EnvError: see `EnvProcess.ask`.
         """
-        gymnasium.Env.reset(self, seed=seed)
-        options = dict(options) if options is not None else None
-        answer = self.start().ask("reset", seed, options, timeout_s=self.limits.reset_timeout_s)
-        return self._read(lambda: (_observation(answer), dict(answer["info"])), "reset")
+        return self._reset(seed, options, lambda: True)
 
     def step(self, action: Turn) -> StepResult:
         """Take one turn.
@@ -94,11 +95,12 @@ class ProcessEnv(AsyncEnv):
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """`reset`, from asynchronous code; a caller that gives up kills the process."""
-        return await self._threaded(lambda: self.reset(seed=seed, options=options), "reset")
+        waiting = self._waiting = object()
+        return await self._threaded(lambda: self._reset(seed, options, lambda: self._waiting is waiting))
 
     async def astep(self, action: Turn) -> StepResult:
         """`step`, from asynchronous code; a caller that gives up kills the process."""
-        return await self._threaded(lambda: self.step(action), "step")
+        return await self._threaded(lambda: self.step(action))
 
     def gold(self) -> Turn | None:
         """What the environment's own `gold` says."""
@@ -115,22 +117,38 @@ class ProcessEnv(AsyncEnv):
         process = self._process
         if process is not None and process.alive:
             try:
-                await self._threaded(lambda: process.ask("release", timeout_s=self.limits.reset_timeout_s), "release")
+                await self._threaded(lambda: process.ask("release", timeout_s=self.limits.reset_timeout_s))
             except AgarError as error:  # the episode is over and known: this changes nothing about it
                 logger.warning("%s", error)
 
     def close(self) -> None:
         """Close the environment and end its process. Idempotent."""
+        self._waiting = None
         process, self._process = self._process, None
         if process is not None:
             process.close()
 
-    async def _threaded(self, call: Callable[[], T], what: str) -> T:
+    def _reset(
+        self, seed: int | None, options: Mapping[str, Any] | None, wanted: Callable[[], bool]
+    ) -> tuple[Observation, dict[str, Any]]:
+        gymnasium.Env.reset(self, seed=seed)
+        process = self.start()
+        if not wanted():  # its caller gave up while it started, and nobody else knows of it
+            if self._process is process:
+                self._process = None
+            process.end()
+            raise EnvError(f"{self._name}.reset: its caller gave up")
+        options = dict(options) if options is not None else None
+        answer = process.ask("reset", seed, options, timeout_s=self.limits.reset_timeout_s)
+        return self._read(lambda: (_observation(answer), dict(answer["info"])), "reset")
+
+    async def _threaded(self, call: Callable[[], T]) -> T:
         running = in_thread(call, name=f"agar-env-{self._name}")
         try:
             return await running
         finally:
             if not running.done() or running.cancelled():  # the caller gave up
+                self._waiting = None
                 process = self._process
                 if process is not None:
                     process.kill()

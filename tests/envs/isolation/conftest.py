@@ -71,6 +71,10 @@ MODULE = textwrap.dedent('''
                         try: os.write(fd, (3).to_bytes(8) + b"}{!")
                         except OSError: pass
                     time.sleep(600)
+                case "slow start":
+                    with open(self.note, "w") as file:
+                        file.write(str(os.getpid()))
+                    time.sleep(1)
                 case "children":
                     code = "import time; time.sleep(600)"
                     child = subprocess.Popen([sys.executable, "-S", "-c", code], start_new_session=True)

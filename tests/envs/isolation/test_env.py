@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import gymnasium
 import pytest
@@ -28,6 +29,13 @@ def gone(pid: int) -> bool:
     while pid in parents() and time.monotonic() < until:
         time.sleep(0.02)
     return pid not in parents()
+
+
+def written(note: Path) -> int:
+    until = time.monotonic() + 30
+    while not (note.exists() and note.read_text()) and time.monotonic() < until:
+        time.sleep(0.02)
+    return int(note.read_text())
 
 
 ANSWERED = {
@@ -93,13 +101,23 @@ async def test_what_it_has_started_ends_with_it(villain, tmp_path):
 
 
 async def test_a_caller_that_gives_up_ends_the_process(villain):
-    env = agar.make(villain, fault="hang")
-    runner = as_async(env)
+    runner = as_async(agar.make(villain, fault="hang"))
     _, info = await runner.areset()
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(runner.astep("now"), 0.3)
     assert await asyncio.to_thread(gone, info["pid"])
     await runner.aclose()
+
+
+async def test_a_caller_that_gives_up_while_it_starts_leaves_no_process(villain, tmp_path):
+    note = tmp_path / "note"
+    runner = as_async(agar.make(villain, fault="slow start", at="constructor", note=str(note)))
+    reset = asyncio.create_task(runner.areset())
+    pid = await asyncio.to_thread(written, note)
+    reset.cancel()
+    await asyncio.wait({reset})
+    await runner.aclose()
+    assert await asyncio.to_thread(gone, pid)
 
 
 async def test_a_well_behaved_one_plays_as_it_does_inline(villain):
