@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from agar.envs.background import in_thread
 from agar.envs.base import Env
 from agar.envs.rendering import heard
 from agar.envs.runner import AsyncRunner
@@ -46,7 +47,7 @@ async def play_by_hand(
     observation, _ = await runner.areset(seed=task.payload.get("seed"), options={"task": task})
     _show(heard(observation), write)
     turns, reward = 0, 0.0
-    while (line := read()) is not None and line.strip() != "/quit":
+    while (line := await in_thread(read, name="agar-play")) is not None and line.strip() != "/quit":
         turn = _turn(line, turns, runner, write)
         if turn is None:
             continue
