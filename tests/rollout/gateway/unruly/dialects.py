@@ -15,6 +15,7 @@ class Said:
 
     Attributes:
         id: without the dialect's prefix.
+        whole_id: with it.
         message: in the neutral form.
         cut: whether it says that a length ended it.
         prompt_tokens: of its usage; None where it has none.
@@ -22,7 +23,8 @@ class Said:
     """
 
     def __init__(self, *, id: str, message: dict[str, Any], cut: bool, usage: tuple[int, int] | None) -> None:
-        self.id, self.message, self.cut = id.partition("_" if "_" in id[:6] else "-")[2], message, cut
+        self.whole_id, self.id = id, id.partition("_" if "_" in id[:6] else "-")[2]
+        self.message, self.cut = message, cut
         self.prompt_tokens, self.sampled_tokens = usage or (None, None)
 
     @property

@@ -7,22 +7,21 @@ tokens between them must read, the engine's side of the wire how many there are.
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import jinja2
 import numpy as np
 from unruly.dialects import TOOLS, Said
+from unruly.session import Played, Sent
 from unruly.world import Delivered, World
 
 from agar.ledger.audit import audit
 from agar.ledger.config import RecordPolicy
 from agar.ledger.emission import Emission, Exclusion, emission
 from agar.ledger.families.chatml import SPECIAL_TOKENS, TEMPLATE
-from agar.ledger.node import Difference, Divergence, Node
+from agar.ledger.node import Node
 from agar.ledger.trace import Trace
-from agar.rollout.gateway.session import GatewaySession, SealedSession
-from agar.types import Finish, GroupId, Outcome, Reward, Sample, TaskRow
+from agar.types import Finish, Sample
 
 
 def _to_json(value: Any, **fields: Any) -> str:
@@ -34,119 +33,6 @@ _CLOSELY_EVERY_NODES = 4  # half of a step's time would go there
 _TEMPLATES = jinja2.Environment(autoescape=False)
 _TEMPLATES.filters["tojson"] = _to_json
 _TEMPLATE = _TEMPLATES.from_string(TEMPLATE)
-
-
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
-class Sent:
-    """A request as its client knows it.
-
-    Attributes:
-        dialect: of the request.
-        body: its bytes.
-        stream: whether it asks for events.
-        history: the conversation in the neutral form.
-        tail: the node whose reply ends what the ledger is to find again, or None where it is to begin anew.
-        must: differences that the ledger has to notice, by node.
-        raw: the reply's bytes; None before it came.
-        said: the reply.
-    """
-
-    dialect: Any
-    body: bytes
-    stream: bool
-    history: list[dict[str, Any]]
-    tail: int | None
-    must: frozenset[tuple[Divergence, int]] = frozenset()
-    raw: bytes | None = None
-    said: Said | None = None
-
-    def __repr__(self) -> str:
-        return f"a request of {len(self.history)} messages"
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(repr(self))  # hypothesis would print every field
-
-    @property
-    def question(self) -> tuple[Any, str]:
-        """Equal for bodies that are the same call: a stream and the same without `stream` are."""
-        request = json.loads(self.body)
-        return self.dialect, json.dumps({k: v for k, v in request.items() if k not in ("stream", "stream_options")})
-
-
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
-class Played:
-    """A session and what its clients know of it.
-
-    Attributes:
-        session: the real one.
-        number: unique in an example.
-        policy: how it records.
-        limited: whether it has budgets.
-        sent: requests that were answered.
-        provoked: differences that clients made.
-        sealed: its record, once it is sealed.
-        open_calls: how many calls its clients had under way then.
-    """
-
-    session: GatewaySession
-    number: int
-    policy: RecordPolicy
-    limited: bool
-    threads: list[Any] = field(default_factory=list)
-    sent: list[Sent] = field(default_factory=list)
-    provoked: set[Divergence] = field(default_factory=set)
-    sealed: SealedSession | None = None
-    open_calls: int = 0
-    dump: bytes = b""
-    looked_closely_at: int = 0
-
-    def __repr__(self) -> str:
-        return f"session {self.number}"
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(repr(self))  # hypothesis would print every field
-
-    @property
-    def secret(self) -> str:
-        """A word that is in each of its conversations and in no other session's."""
-        return f"secret-{self.number}-"
-
-    @property
-    def tag(self) -> str:
-        """Its name to engines, and in the ids of replies."""
-        return self.session._recorder.tag
-
-    @property
-    def nodes(self) -> Sequence[Node]:
-        """Its calls so far."""
-        return self.sealed.nodes if self.sealed else self.session._forest.nodes
-
-    @property
-    def differences(self) -> Sequence[Difference]:
-        """What the ledger noticed so far."""
-        return self.sealed.divergences if self.sealed else self.session._forest.differences
-
-    def path(self, node: int) -> list[Node]:
-        """From the root to a node."""
-        found = [self.nodes[node]]
-        while (parent := found[-1].parent) is not None:
-            found.append(self.nodes[parent])
-        return found[::-1]
-
-    def trace(self) -> Trace:
-        """The record as it stands."""
-        return Trace(
-            trajectory=f"t{self.number}",
-            group=GroupId(task="k", ordinal=self.number),
-            role="agent",
-            policy="main",
-            task=TaskRow(key="k"),
-            nodes=tuple(self.nodes),
-            divergences=tuple(self.differences),
-            reward=Reward(total=1.0),
-            outcome=Outcome.COMPLETED,
-            open_calls=self.sealed.open_calls if self.sealed else 0,
-        )
 
 
 class Judge:
@@ -172,6 +58,7 @@ class Judge:
         node = played.nodes[said.node]
         assert said.sampled_tokens == len(node.sampled)
         assert said.cut == (node.sampled.finish is Finish.LENGTH)
+        self._told(said, node)
         if node.parent is None:
             prompt, new, tools = node.delta, sent.history, TOOLS
         else:
@@ -185,6 +72,19 @@ class Judge:
         before = "" if node.parent is None else "\n" if closed else "<|im_end|>\n"
         self._rendering(prompt.tolist(), before, new, tools)
         self._place(played, sent, node)
+
+    def _told(self, said: Said, node: Node) -> None:
+        """What the client reads is what the engine sampled."""
+        ids = node.sampled.token_ids.tolist()
+        text = self.tokenizer.decode(ids[:-1] if ids and ids[-1] in self.world.family.stop_ids else ids)
+        message = said.message
+        calls = message.get("tool_calls") or []
+        if not calls and "think>" not in text:
+            assert message["content"] == text
+        assert message["content"] in text or calls
+        assert message.get("reasoning_content", "") in text
+        assert len(calls) <= text.count("<tool_call>")
+        assert all(call["function"]["name"] in text for call in calls)
 
     def _rendering(self, ids: list[int], before: str, new: list[dict[str, Any]], tools: Any) -> None:
         """I6: what was not sampled reads as the chat template has it, and only the template's marks are marks."""
