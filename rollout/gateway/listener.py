@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import functools
 import logging
+import os
+import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +22,7 @@ logger = logging.getLogger(__name__)
 _START_TIMEOUT_S = 10.0
 _KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that it is they who close them
 _BACKLOG = 2048
+_FOLDER = "agar-gateway-"
 
 
 class _Server(uvicorn.Server):
@@ -80,7 +83,8 @@ class Listener:
         """
         listening = self._bind()
         self.port = listening.getsockname()[1]
-        self._folder = tempfile.TemporaryDirectory(prefix="agar-gateway-")
+        _remove_abandoned()
+        self._folder = tempfile.TemporaryDirectory(prefix=_FOLDER)
         try:
             sockets = [listening, self._bind_unix(self._folder.name)]
         except BaseException:
@@ -132,8 +136,9 @@ class Listener:
     def _bind_unix(self, folder: str) -> socket.socket:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            listening.bind(f"{folder}/gateway.sock")
+            listening.bind(f"{folder}/new")
             listening.listen(_BACKLOG)
+            os.rename(f"{folder}/new", f"{folder}/gateway.sock")  # under its name it always has a listener
         except OSError as error:
             listening.close()
             raise ConfigError(
@@ -146,3 +151,15 @@ class Listener:
         folder, self._folder = self._folder, None
         if folder is not None:
             folder.cleanup()
+
+
+def _remove_abandoned() -> None:
+    """Remove the folders that killed gateways of this user have left: nobody listens on their sockets."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*/gateway.sock"):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+            if path.stat().st_uid == os.getuid():
+                probe.setblocking(False)
+                try:
+                    probe.connect(str(path))
+                except ConnectionRefusedError:
+                    shutil.rmtree(path.parent)

@@ -3,6 +3,8 @@
 import asyncio
 import socket
 import stat
+import tempfile
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
@@ -68,3 +70,17 @@ async def test_a_reply_does_not_wait_for_its_head_to_be_acknowledged(gateway):
     finally:
         writer.close()
         await writer.wait_closed()
+
+
+async def test_the_folder_of_a_killed_gateway_is_removed_by_the_next_and_that_of_a_living_one_is_not(
+    family, engine, monkeypatch
+):
+    with tempfile.TemporaryDirectory(prefix="agar-t-") as place:  # a short path
+        monkeypatch.setattr("tempfile.tempdir", place)
+        async with Gateway(engines={"main": engine}, families={"main": family}) as living:
+            killed = Path(place, "agar-gateway-killed")
+            killed.mkdir()
+            with socket.socket(socket.AF_UNIX) as left:
+                left.bind(f"{killed}/gateway.sock")
+            async with Gateway(engines={"main": engine}, families={"main": family}) as later:
+                assert sorted(Path(place).iterdir()) == sorted({living.socket_path.parent, later.socket_path.parent})
