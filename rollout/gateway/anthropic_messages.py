@@ -20,6 +20,17 @@ from agar.rollout.gateway.anthropic_replies import (
     write_events,
     write_reply,
 )
+from agar.rollout.gateway.bodies import (
+    Spelt,
+    compact,
+    fingerprint,
+    form_of,
+    joined,
+    read_arguments,
+    read_object,
+    tool_of,
+    wishes_of,
+)
 from agar.rollout.gateway.call import BadRequest, ModelCall, OutputForm
 from agar.rollout.gateway.dialect import Dialect
 from agar.rollout.gateway.messages_wire import (
@@ -42,21 +53,7 @@ from agar.rollout.gateway.messages_wire import (
     ToolUseBlock,
     UserRow,
 )
-from agar.rollout.gateway.translation import (
-    MessageCache,
-    ReadRow,
-    ReadTools,
-    Spelt,
-    ToolCache,
-    compact,
-    fingerprint,
-    form_of,
-    joined,
-    read_arguments,
-    read_object,
-    tool_of,
-    wishes_of,
-)
+from agar.rollout.gateway.translation import MessageCache, ReadRow, ReadTools, ToolCache
 from agar.rollout.gateway.wire import Reader, unknown_fields
 from agar.types import ImagePart, Message, Part, TextPart, ToolCall, ToolSpec
 
@@ -115,14 +112,17 @@ def _read(
     unknown: dict[str, Any] = {}
     if asked.system:
         told = messages.read([request["system"]], _system, name="system")
-        system, unknown = told.messages, dict(zip(["system"], told.unknown.values(), strict=False))
+        system = told.messages
+        for _, fields in told.unknown.values():
+            unknown["system"] = fields
     if system and before and before[0].role == "system":
         before = before[1:]
     history = messages.read(asked.messages, _message, before=(*system, *before))
     return ModelCall(
         messages=history.messages,
         tools=known,
-        requested=wishes_of(request, _READ, offered.kept, unknown, history.unknown, _output(request)),
+        requested=wishes_of(request, _READ, offered.kept, unknown, _output(request)),
+        unknown=history.unknown,
         model=asked.model,
         fingerprint=fingerprint(compact(request), request, dialect=b"messages", stream=stream),
         stream=stream,

@@ -55,6 +55,8 @@ class ModelCall:
         tools: the tools it offers.
         respelled: indexes of messages whose tool arguments are not spelt as the gateway spells them.
         requested: fields that have no effect and are kept in the record.
+        unknown: fields of messages that mean nothing here, by their place in the request and with the index of their
+            message; those of a history that is in the record are in it, too.
         model: the model that the caller named; echoed.
         fingerprint: equal for equal bodies; None where repeats are new calls.
         stream: the caller wants events; the call is given up when its last caller leaves.
@@ -72,6 +74,7 @@ class ModelCall:
     tools: tuple[ToolSpec, ...] = ()
     respelled: frozenset[int] = frozenset()
     requested: Mapping[str, Any] = field(default_factory=dict)
+    unknown: Mapping[str, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
     model: str | None = None
     fingerprint: bytes | None = None
     stream: bool = False

@@ -10,6 +10,7 @@ policy allows. What demands a tool call (`required`, a name) is kept in the reco
 from collections.abc import Mapping
 from typing import Any
 
+from agar.rollout.gateway.bodies import Spelt, fingerprint, form_of, joined, read_call, read_object, tool_of, wishes_of
 from agar.rollout.gateway.call import BadRequest, ModelCall, OutputForm
 from agar.rollout.gateway.chat_replies import write_error, write_error_event, write_events, write_reply
 from agar.rollout.gateway.chat_wire import (
@@ -27,20 +28,7 @@ from agar.rollout.gateway.chat_wire import (
     ToolMessage,
 )
 from agar.rollout.gateway.dialect import Dialect
-from agar.rollout.gateway.translation import (
-    MessageCache,
-    ReadRow,
-    ReadTools,
-    Spelt,
-    ToolCache,
-    fingerprint,
-    form_of,
-    joined,
-    read_call,
-    read_object,
-    tool_of,
-    wishes_of,
-)
+from agar.rollout.gateway.translation import MessageCache, ReadRow, ReadTools, ToolCache
 from agar.rollout.gateway.wire import Reader, unknown_fields
 from agar.types import ImagePart, Message, Part, TextPart, ToolSpec
 
@@ -73,7 +61,8 @@ def read_request(body: bytes, tools: ToolCache, messages: MessageCache) -> Model
         messages=history.messages,
         tools=offered.offered,
         respelled=history.respelled,
-        requested=wishes_of(request, _READ, offered.kept, history.unknown, _stream_options(asked)),
+        requested=wishes_of(request, _READ, offered.kept, _stream_options(asked)),
+        unknown=history.unknown,
         model=asked.model,
         fingerprint=fingerprint(body, request, dialect=b"chat", stream=stream),
         stream=stream,

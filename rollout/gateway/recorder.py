@@ -79,7 +79,7 @@ class Recorder:
 
     def commit(self, call: ModelCall, plan: Plan, sampled: Sequence[Sampled], samplings: Sequence[Sampling]) -> Reply:
         """Record every reply, side by side. Where the engine aborted one, the caller gets none of them."""
-        requested = self._refused_wishes(call)
+        requested = self._refused_wishes(call, plan)
         again = replace(plan, edge=Edge.REWRITTEN) if plan.parent is None and len(sampled) > 1 else plan
         replies = [
             self._commit_one(call, again if choice else plan, reply, samplings[choice], requested, choice)
@@ -138,9 +138,11 @@ class Recorder:
             at = node.parent
         return tuple(url for some in reversed(found) for url in some)
 
-    def _refused_wishes(self, call: ModelCall) -> dict[str, Any]:
-        """What the caller asked for and did not get."""
+    def _refused_wishes(self, call: ModelCall, plan: Plan) -> dict[str, Any]:
+        """What the caller asked for and did not get; of its messages, from the reply on that it goes on from."""
         wishes = {name: value for name, value in call.requested.items() if getattr(self.sampling, name, _NONE) != value}
+        known = len(call.messages) - len(plan.messages) - 1
+        wishes |= {place: fields for place, (at, fields) in call.unknown.items() if at >= known}
         if call.form is not None and self._record.output_form == "ignore":
             wishes[call.form.field] = call.form.asked
         if call.model is not None and call.model != self._policy:

@@ -11,6 +11,7 @@ told to the model.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agar.rollout.gateway.bodies import Spelt, fingerprint, form_of, joined, read_call, read_object, tool_of, wishes_of
 from agar.rollout.gateway.call import BadRequest, ModelCall, OutputForm
 from agar.rollout.gateway.chat_replies import write_error
 from agar.rollout.gateway.dialect import Dialect
@@ -30,20 +31,7 @@ from agar.rollout.gateway.responses_wire import (
     SchemaForm,
     ToolWish,
 )
-from agar.rollout.gateway.translation import (
-    MessageCache,
-    ReadRow,
-    ReadTools,
-    Spelt,
-    ToolCache,
-    fingerprint,
-    form_of,
-    joined,
-    read_call,
-    read_object,
-    tool_of,
-    wishes_of,
-)
+from agar.rollout.gateway.translation import MessageCache, ReadRow, ReadTools, ToolCache
 from agar.rollout.gateway.wire import Reader, Wire, unknown_fields
 from agar.types import ImagePart, Message, Part, TextPart, ToolSpec
 
@@ -81,7 +69,8 @@ def read_request(body: bytes, tools: ToolCache, messages: MessageCache) -> Model
         messages=history.messages,
         tools=offered.offered,
         respelled=history.respelled,
-        requested=wishes_of(request, _READ, offered.kept, history.unknown, _text(request)),
+        requested=wishes_of(request, _READ, offered.kept, _text(request)),
+        unknown=history.unknown,
         model=asked.model,
         fingerprint=fingerprint(body, request, dialect=b"responses", stream=stream),
         stream=stream,

@@ -317,6 +317,23 @@ async def test_fields_that_no_model_names_are_kept_wherever_they_stand(serve):
     assert node.sampled.finish is Finish.STOP
 
 
+async def test_unknown_fields_of_a_history_are_kept_once_with_the_call_that_first_sent_them(serve):
+    async with serve("one", "two", "three") as gateway, httpx.AsyncClient() as http:
+        session = opened(gateway)
+        history = [ASK | {"name": "bob"}]
+        for _ in range(3):
+            reply = await http.post(f"{session.path_url}/chat/completions", json={"messages": history})
+            said = reply.json()["choices"][0]["message"] | {"provider_fields": {"x": len(history)}}
+            history += [said, MORE | {"name": "eve"}]
+        nodes = session.seal().nodes
+    assert [node.parent for node in nodes] == [None, 0, 1]
+    assert [node.requested for node in nodes] == [
+        {"messages[0]": {"name": "bob"}},
+        {"messages[1]": {"provider_fields": {"x": 1}}, "messages[2]": {"name": "eve"}},
+        {"messages[3]": {"provider_fields": {"x": 3}}, "messages[4]": {"name": "eve"}},
+    ]
+
+
 # ------------------------------------------------------------------------------------ recorded exchanges
 
 PARENTS = {
