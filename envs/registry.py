@@ -153,7 +153,8 @@ def make(
     if limits is not None and where == "inline":
         raise ConfigError(f'limits of {entry.id} bound its own process: make it with isolation="process" too')
     env = _isolated(entry, arguments, limits) if where == "process" else _inline(entry, arguments)
-    env.unwrapped.render_mode = render_mode
+    if render_mode is not None:
+        env.unwrapped.render_mode = render_mode
     env.unwrapped.spec = copy.copy(gymnasium.registry[entry.id])
     env.unwrapped.spec.kwargs = arguments
     return env

@@ -41,7 +41,8 @@ class Server:
         from agar.envs.registry import load
 
         self.env = (load(creator) if isinstance(creator, str) else creator)(**kwargs)
-        self.env.unwrapped.render_mode = render_mode
+        if render_mode is not None:
+            self.env.unwrapped.render_mode = render_mode
         tools = getattr(self.env.unwrapped, "tools", ())
         return {
             "tools": [{"name": t.name, "description": t.description, "parameters": dict(t.parameters)} for t in tools]
