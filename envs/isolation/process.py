@@ -187,6 +187,8 @@ class EnvProcess:
             code = self._process.wait(_LAST_WORDS_S)
         except subprocess.TimeoutExpired:
             return "its process closed the connection"
+        if code < 0:
+            return f"the guardian of its process was killed by {signal.Signals(-code).name}"
         if code > 128 and code - 128 in set(signal.Signals):
             return f"its process was killed by {signal.Signals(code - 128).name}"
         return f"its process ended itself with exit code {code}"

@@ -51,6 +51,7 @@ ANSWERED = {
 ENDED = {
     "memory": "step ran out of its 512 MiB of memory",
     "abort": "step: its process was killed by SIGABRT",
+    "patricide": "step: the guardian of its process was killed by SIGKILL",
     "close": "step: its process closed the connection",
     "huge info": "step gave an answer of 5,000,.* bytes, at most 2,097,152",
     "garbage": "step gave an answer that is not JSON",
