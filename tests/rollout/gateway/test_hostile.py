@@ -286,5 +286,5 @@ def test_broken_requests_are_refused_and_break_nothing(target, path):
     target.turn_over()
     sent = target.statuses.total()
     assert sent >= EXAMPLES // len(BODIES)
-    for status in (200, 400, 405, 415):  # otherwise the requests are not what they are meant to be
+    for status in (200, 400):  # otherwise the requests are not what they are meant to be
         assert target.statuses[status] > 0.02 * sent, target.statuses
