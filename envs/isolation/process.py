@@ -76,7 +76,11 @@ class EnvProcess:
                 stderr=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env={  # sets are iterated in the same order in each of them, so that a careless draw is the same too
+                    "PYTHONHASHSEED": "0",
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                },
             )
         self._channel = Channel(ours)
         setup = {

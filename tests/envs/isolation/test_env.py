@@ -190,6 +190,24 @@ def test_a_class_of_the_callers_script_is_found(tmp_path):
     assert 'under `if __name__ == "__main__":`' in bad.stderr
 
 
+def test_sets_have_the_same_order_in_every_process(tmp_path, monkeypatch):
+    (tmp_path / "sets.py").write_text(
+        "import agar\n"
+        "class Sets(agar.Env):\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        super().reset(seed=seed)\n"
+        "        return ' '.join({'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'}), {}\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    seen = set()
+    for _ in range(2):
+        env = ProcessEnv("Sets-v0", "sets:Sets", {}, LIMITS)
+        seen.add(env.reset(seed=1)[0])
+        env.close()
+    assert len(seen) == 1
+
+
 async def test_inline_too_what_can_be_seen_is_named():
     class Large(agar.Env):
         def reset(self, *, seed=None, options=None):
