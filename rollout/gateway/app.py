@@ -169,7 +169,7 @@ def _shown(request: Request) -> str:
 
 def _failed(dialect: Dialect, failure: Failure) -> Response:
     headers = {"retry-after": _RETRY_AFTER_S} if failure.retry else {}
-    if failure.status == 408:
-        headers["connection"] = "close"  # the rest of the body would be in the way
+    if failure.status in (401, 408):
+        headers["connection"] = "close"  # a stranger keeps none; the rest of a late body would be in the way
     body = orjson.dumps(dialect.error(failure))
     return Response(body, status_code=failure.status, media_type=_JSON, headers=headers)

@@ -55,9 +55,17 @@ ToolsReader = Callable[[list[Any]], ReadTools]
 
 
 class ToolCache:
-    """Tool lists by their JSON: agents send the same one with every call."""
+    """Tool lists by their JSON: agents send the same one with every call.
 
-    def __init__(self) -> None:
+    Args:
+        limit_bytes: how much JSON it keeps.
+
+    Attributes:
+        held_bytes: how much JSON it keeps now.
+    """
+
+    def __init__(self, limit_bytes: int = _MAX_CACHED_BYTES) -> None:
+        self.limit_bytes, self.held_bytes = limit_bytes, 0
         self._known: dict[tuple[ToolsReader, bytes], ReadTools] = {}
 
     def read(self, tools: list[Any] | None, reader: ToolsReader) -> ReadTools:
@@ -75,9 +83,14 @@ class ToolCache:
         known = self._known.get(key)
         if known is None:
             require_fit(tools, "tools")
-            if len(self._known) >= _MAX_CACHED_TOOLS:
+            known = reader(tools)
+            size = len(key[1])
+            if len(self._known) >= _MAX_CACHED_TOOLS or self.held_bytes + size > self.limit_bytes:
                 self._known.clear()
-            known = self._known[key] = reader(tools)
+                self.held_bytes = 0
+            if size <= self.limit_bytes:
+                self._known[key] = known
+                self.held_bytes += size
         return known
 
 

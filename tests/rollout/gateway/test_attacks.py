@@ -12,6 +12,7 @@ from agar.errors import EngineError, SessionClosedError
 from agar.rollout.gateway.call import ModelCall
 from agar.rollout.gateway.config import GatewayConfig
 from agar.rollout.gateway.server import Gateway
+from agar.rollout.gateway.translation import ReadTools, ToolCache
 from agar.types import Message, Sampling, ToolCall
 
 ASK = {"role": "user", "content": "Start."}
@@ -134,7 +135,57 @@ async def test_what_is_counted_and_never_recorded_does_not_fill_the_memory(engin
         assert session.seal().nodes == ()
 
 
+def test_tool_lists_of_all_sessions_together_are_bounded():
+    cache = ToolCache(limit_bytes=10_000)
+    read = []
+
+    def reader(rows):
+        read.append(rows)
+        return ReadTools()
+
+    for number in range(20):
+        cache.read([{"name": f"{number}" + "x" * 3000}], reader)
+        assert cache.held_bytes <= 10_000
+    cache.read([{"name": "y" * 20_000}], reader)
+    assert cache.held_bytes <= 10_000
+    last = [{"name": "z"}]
+    assert cache.read(last, reader) is cache.read([{"name": "z"}], reader)
+    assert len(read) == 22
+
+
 # ------------------------------------------------------------------------------------------------ keys and heads
+
+
+async def test_a_stranger_keeps_no_connection(engine, family):
+    async with serving(engine, family) as gateway:
+        session = opened(gateway)
+        body = json.dumps({"messages": [ASK]}).encode()
+        request = head(session, f"content-length: {len(body)}") + body
+        session.seal()
+        answer = await raw(gateway, request)
+    assert answer.startswith(b"HTTP/1.1 401 ")
+
+
+async def test_what_one_session_holds_cannot_be_named_by_another(engine, family):
+    async with serving(engine, family) as gateway, httpx.AsyncClient() as http:
+        session, other = opened(gateway), opened(gateway)
+        first = await http.post(f"{session.path_url}/responses", json={"input": "a secret"})
+        said = await http.post(
+            f"{session.path_url}/messages", json={"max_tokens": 8, "messages": [ASK], "thread": {"type": "create"}}
+        )
+        item = next(row["id"] for row in first.json()["output"] if row["type"] == "message")
+        thread = {"type": "continue", "previous_message_id": said.json()["id"]}
+        asked = [
+            ("responses", {"input": "Go on.", "previous_response_id": first.json()["id"]}),
+            ("responses", {"input": [{"type": "item_reference", "id": item}, {"role": "user", "content": "Go on."}]}),
+            ("messages", {"max_tokens": 8, "messages": [ASK], "thread": thread}),
+        ]
+        for path, body in asked:
+            reply = await http.post(f"{other.path_url}/{path}", json=body)
+            assert 400 <= reply.status_code < 500, path
+            assert "secret" not in reply.text
+            assert (await http.post(f"{session.path_url}/{path}", json=body)).status_code == 200, path
+    assert (len(session.seal().nodes), other.seal().nodes) == (5, ())
 
 
 async def test_no_part_or_spelling_of_a_key_opens_a_session(engine, family, caplog):
