@@ -67,6 +67,7 @@ _CHECKS: tuple[tuple[str, Callable[[Subject], Awaitable[str]]], ...] = (
     ("L0", api.episodes_end),
     ("L1", determinism.fresh_environments),
     ("L1", determinism.used_environment),
+    ("L1", determinism.another_process),
     ("L2", rewards.gold_is_best),
     ("L2", rewards.nothing_is_worst),
     ("L2", rewards.chance_earns_little),

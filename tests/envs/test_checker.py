@@ -68,6 +68,21 @@ def test_an_unseeded_environment_fails_determinism():
     assert "self.np_random" in found["fresh environments"]
 
 
+def test_an_order_of_a_set_fails_in_another_process(tmp_path, monkeypatch):
+    (tmp_path / "orders.py").write_text(
+        "from agar.envs.library.guess import Guess\n"
+        "class Orders(Guess):\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        super().reset(seed=seed)\n"
+        "        return ' '.join({str(number) for number in range(60)}), {}\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONHASHSEED", "123")  # of the other process; this one has its own already
+    found = findings("orders:Orders", levels=["L1"])
+    assert set(found) == {"another process"}
+    assert "never from the order of a set" in found["another process"]
+
+
 def test_state_that_survives_a_reset_fails_determinism():
     class Remembers(Guess):
         steps = 0
