@@ -20,7 +20,7 @@ from agar.sandbox import guardian
 _WORKER = "agar.envs.isolation.worker"
 _END_TIMEOUT_S = 30.0
 _POLITE_TIMEOUT_S = 5.0
-_LAST_WORDS_S = 1.0
+_LAST_WORDS_S = 5.0
 
 
 class EnvProcess:

@@ -45,7 +45,7 @@ MODULE = textwrap.dedent('''
             match self.fault:
                 case "exit": os._exit(3)
                 case "abort": os.abort()
-                case "patricide": os.kill(os.getppid(), 9)
+                case "patricide": os.kill(os.getppid(), 9); time.sleep(600)
                 case "hang": time.sleep(600)
                 case "spin":
                     while True: pass

@@ -74,10 +74,10 @@ async def test_every_way_of_misbehaving_is_an_env_error_that_names_it(villain):
 
 
 async def test_a_step_that_never_returns_is_killed_at_its_deadline_and_the_next_reset_starts_anew(villain):
-    env = agar.make(villain, fault="spin", limits={"step_timeout_s": 0.5})
+    env = agar.make(villain, fault="spin", limits={"step_timeout_s": 3})
     async with as_async(env) as runner:
         _, first = await runner.areset(seed=1)
-        with pytest.raises(EnvError, match=r"Villain-v0\.step did not return within 0\.5 s; its process was ended"):
+        with pytest.raises(EnvError, match=r"Villain-v0\.step did not return within 3 s; its process was ended"):
             await runner.astep("now")
         assert gone(first["pid"])
         _, second = await runner.areset(seed=1)
