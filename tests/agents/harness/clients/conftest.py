@@ -20,6 +20,8 @@ from agar.trainer.batching.plan import plan_step
 from agar.types import Ids, Message, Outcome, Sample, ToolCall
 
 ROOT = Path(__file__).resolve().parents[4]
+INSIDE = "/opt/clients"
+"""Where a sandbox sees the environment of the clients: outside it may lie anywhere, in the sandbox's /tmp too."""
 FILES = {"47": "box 12\n", "12": "gold 29\n"}
 
 
@@ -42,8 +44,8 @@ def sandboxed(clients: Path) -> Callable[..., HarnessConfig]:
     """Settings of a program of that environment in a sandbox that sees it and its Python."""
 
     def settings(*command: str, **fields) -> HarnessConfig:
-        folders = {clients, Path((clients / "bin" / "python").resolve()).parents[1]}
-        mounts = {str(folder): folder for folder in folders if not folder.is_relative_to("/usr")}
+        python = (clients / "bin" / "python").resolve().parents[1]
+        mounts = {INSIDE: clients} | ({} if python.is_relative_to("/usr") else {str(python): python})
         spec = SandboxSpec(memory_mib=2048, pids=128, mounts=mounts)
         return HarnessConfig(command=command, sandbox=spec, **{"timeout_s": 200.0, **fields})
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.agents.harness.clients.conftest import call
+from tests.agents.harness.clients.conftest import INSIDE, call
 
 from agar.ledger.node import Divergence
 
@@ -21,12 +21,12 @@ FINAL = [*SH[:2], call("final_answer", answer="gold 29")]
 
 
 @pytest.fixture
-def script(clients, sandboxed):
+def script(sandboxed):
     """Settings of one of our few lines over a library."""
 
     def settings(name, *words):
         files = {"program.py": (PROGRAMS / f"{name}.py").read_text()}
-        return sandboxed(str(clients / "bin" / "python"), "program.py", "{prompt}", *words, files=files)
+        return sandboxed(f"{INSIDE}/bin/python", "program.py", "{prompt}", *words, files=files)
 
     return settings
 
@@ -56,9 +56,10 @@ async def test_a_library_that_retells_its_history_is_trained_call_by_call(hunt, 
     assert len(samples) == len(replies)
 
 
-async def test_mini_swe_agent_plays_and_its_episode_is_one_row(hunt, clients, sandboxed):
+async def test_mini_swe_agent_plays_and_its_episode_is_one_row(hunt, sandboxed):
     config = sandboxed(
-        *(str(clients / "bin" / "mini"), "-m", "openai/any", "-t", "{prompt}", "-y", "--exit-immediately"),
+        *(f"{INSIDE}/bin/python", f"{INSIDE}/bin/mini"),  # the script's first line names the place outside
+        *("-m", "openai/any", "-t", "{prompt}", "-y", "--exit-immediately"),
         env={
             "MSWEA_CONFIGURED": "true",
             "MSWEA_COST_TRACKING": "ignore_errors",
