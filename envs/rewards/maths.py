@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -104,8 +105,9 @@ class Verifier:
         self._timeout_s, self._start_timeout_s = timeout_s, start_timeout_s
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self.timeouts = 0
-        """Comparisons that took too long."""
+        self.undecided: Counter[str] = Counter()
+        """Comparisons that came to nothing, and so to "not equal": `timeout`, `died` (the process, for instance of
+        memory), `error` (an expression that sympy raised over)."""
 
     def equal(self, said: str, right: str) -> bool:
         """Whether two expressions are equal; False where that could not be found out in time.
@@ -115,24 +117,32 @@ class Verifier:
             EnvError: the process does not come up.
         """
         with self._lock:
-            process = self._running()
-            assert process.stdin is not None
-            try:
-                process.stdin.write(json.dumps([said, right]).encode() + b"\n")
-                process.stdin.flush()
-            except BrokenPipeError:
-                self._end()
-                return False
-            answer = self._read(process, self._timeout_s)
-            if answer is None:
-                self.timeouts += 1
-                self._end()
-            return answer == b"1\n"
+            line = json.dumps([said, right]).encode() + b"\n"
+            answer = self._answer(line)
+            if answer == "died":  # perhaps of something else than this pair
+                answer = self._answer(line)
+            if answer not in ("0", "1"):
+                self.undecided[answer] += 1
+            return answer == "1"
 
     def close(self) -> None:
         """End the process. It ends with its owner too."""
         with self._lock:
             self._end()
+
+    def _answer(self, line: bytes) -> str:
+        """What the process says of a pair, or `timeout` or `died`; in these cases it is ended."""
+        process = self._running()
+        assert process.stdin is not None
+        try:
+            process.stdin.write(line)
+            answer = self._read(process, self._timeout_s)
+        except BrokenPipeError:
+            answer = b""
+        if answer:
+            return answer.decode().strip()
+        self._end()
+        return "died" if answer == b"" else "timeout"
 
     def _running(self) -> "subprocess.Popen[bytes]":
         if self._process is not None and self._process.poll() is None:
@@ -152,7 +162,7 @@ class Verifier:
         return process
 
     def _read(self, process: "subprocess.Popen[bytes]", timeout_s: float) -> bytes | None:
-        """One line; None where it did not come in time, or the process died."""
+        """One line; None where it did not come in time, empty where the process died."""
         assert process.stdout is not None
         deadline = time.monotonic() + timeout_s
         line = b""
@@ -162,7 +172,7 @@ class Verifier:
                 return None
             byte = process.stdout.read(64)
             if not byte:
-                return None
+                return b""
             line += byte
         return line
 

@@ -1,4 +1,4 @@
-"""The process behind `agar.envs.rewards.maths.Verifier`: a pair of expressions a line in, 1 or 0 out."""
+"""The process behind `agar.envs.rewards.maths.Verifier`: a pair of expressions a line in, 1, 0 or error out."""
 
 import json
 import sys
@@ -18,10 +18,10 @@ def main() -> None:
         try:
             # The owner keeps the time: no alarm signals in here.
             expressions = [parse(_as_maths(text), parsing_timeout=None) for text in (right, said)]
-            same = all(expressions) and verify(*expressions, timeout_seconds=None)
-        except Exception:  # whatever sympy makes of it: it was not shown to be equal
-            same = False
-        sys.stdout.write("1\n" if same else "0\n")
+            answer = str(int(all(expressions) and verify(*expressions, timeout_seconds=None)))
+        except Exception:  # the owner counts it: whatever sympy made of it, it was not shown to be equal
+            answer = "error"
+        sys.stdout.write(f"{answer}\n")
         sys.stdout.flush()
 
 

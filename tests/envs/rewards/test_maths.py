@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -90,10 +92,37 @@ def test_what_takes_for_ever_is_wrong_and_the_next_is_compared_again(verifier):
     os.kill(hurried._process.pid, signal.SIGSTOP)  # it is busy for ever
     hurried._timeout_s = 0.2
     assert not hurried.equal("x+1", "1+x")
-    assert hurried.timeouts == 1
+    assert hurried.undecided == {"timeout": 1}
     hurried._timeout_s = 20.0
     assert hurried.equal("x+1", "1+x")
     hurried.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_process_that_died_between_two_comparisons_costs_none_of_them(verifier):
+    assert verifier.equal("x+1", "1+x")
+    verifier._process.kill()
+    assert verifier.equal("x+1", "1+x")
+    assert verifier.undecided == {}
+
+
+@pytest.mark.parametrize(
+    ("end", "reason", "tries"), [("quit()", "died", 2), ("print('error', flush=True)", "error", 1)]
+)
+def test_a_comparison_that_comes_to_nothing_is_counted_with_its_reason(monkeypatch, end, reason, tries):
+    popen, started = subprocess.Popen, []
+
+    def start(command, **pipes):
+        started.append(popen([sys.executable, "-c", f"print('ready', flush=True); input(); {end}; input()"], **pipes))
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    made = Verifier()
+    assert not made.equal("x", "y")
+    assert made.undecided == {reason: 1}
+    assert len(started) == tries, "a death is put down to the pair only where it happens again"
+    made.close()
 
 
 @pytest.mark.slow
