@@ -1,7 +1,9 @@
 import asyncio
 from collections.abc import Callable
 
+import httpx
 import numpy as np
+import openai
 import pytest
 
 from agar.ledger.audit import audit
@@ -45,6 +47,24 @@ def engine(family: Family) -> ToyEngine:
 async def gateway(family, engine):
     async with Gateway(engines={"main": engine}, families={"main": family}) as gateway:
         yield gateway
+
+
+@pytest.fixture
+async def session(gateway):
+    return gateway.open(policy="main", sampling=Sampling(max_tokens=64))
+
+
+@pytest.fixture
+async def client(session):
+    async with openai.AsyncOpenAI(base_url=session.base_url, api_key=session.id, max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+async def http(gateway, session):
+    headers = {"authorization": f"Bearer {session.id}"}
+    async with httpx.AsyncClient(base_url=gateway.base_url, headers=headers) as http:
+        yield http
 
 
 @pytest.fixture

@@ -27,11 +27,6 @@ def client_of(session, **fields):
 
 
 @pytest.fixture
-async def session(gateway):
-    return gateway.open(policy="main", sampling=Sampling(max_tokens=64))
-
-
-@pytest.fixture
 async def client(session):
     async with client_of(session) as client:
         yield client

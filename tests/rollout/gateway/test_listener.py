@@ -12,14 +12,8 @@ import pytest
 
 from agar.errors import ConfigError
 from agar.rollout.gateway.server import Gateway
-from agar.types import Sampling
 
 BODY = {"messages": [{"role": "user", "content": "Start."}]}
-
-
-@pytest.fixture
-async def session(gateway):
-    return gateway.open(policy="main", sampling=Sampling(max_tokens=64))
 
 
 async def test_the_unix_socket_serves_the_same_sessions(gateway, session):

@@ -19,24 +19,6 @@ TOOLS = [{"type": "function", "name": "sh", "description": "Run.", "parameters":
 BODY = {"model": "main", "input": "Start."}
 
 
-@pytest.fixture
-async def session(gateway):
-    return gateway.open(policy="main", sampling=Sampling(max_tokens=64))
-
-
-@pytest.fixture
-async def client(session):
-    async with openai.AsyncOpenAI(base_url=session.base_url, api_key=session.id, max_retries=0) as client:
-        yield client
-
-
-@pytest.fixture
-async def http(gateway, session):
-    headers = {"authorization": f"Bearer {session.id}"}
-    async with httpx.AsyncClient(base_url=gateway.base_url, headers=headers) as http:
-        yield http
-
-
 def serving(engine, family, **settings):
     return Gateway(engines={"main": engine}, families={"main": family}, config=GatewayConfig(**settings))
 

@@ -21,24 +21,6 @@ TOOLS = [
 ASK = {"role": "user", "content": "Start."}
 
 
-@pytest.fixture
-async def session(gateway):
-    return gateway.open(policy="main", sampling=Sampling(max_tokens=64))
-
-
-@pytest.fixture
-async def client(session):
-    async with openai.AsyncOpenAI(base_url=session.base_url, api_key=session.id, max_retries=0) as client:
-        yield client
-
-
-@pytest.fixture
-async def http(gateway, session):
-    headers = {"authorization": f"Bearer {session.id}"}
-    async with httpx.AsyncClient(base_url=gateway.base_url, headers=headers) as http:
-        yield http
-
-
 async def test_openai_client_plays_two_turns_with_a_tool(client, session, engine):
     reply = await client.chat.completions.create(model="main", messages=[ASK], tools=TOOLS, tool_choice="auto")
     choice = reply.choices[0]

@@ -19,17 +19,6 @@ TOOLS = [
 ASK = {"role": "user", "content": "Start."}
 
 
-@pytest.fixture
-async def session(gateway):
-    return gateway.open(policy="main", sampling=Sampling(max_tokens=64))
-
-
-@pytest.fixture
-async def client(session):
-    async with openai.AsyncOpenAI(base_url=session.base_url, api_key=session.id, max_retries=0) as client:
-        yield client
-
-
 def serving(engine, family, **settings):
     return Gateway(engines={"main": engine}, families={"main": family}, config=GatewayConfig(**settings))
 
