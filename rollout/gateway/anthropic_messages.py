@@ -26,6 +26,7 @@ from agar.rollout.gateway.bodies import (
     fingerprint,
     form_of,
     joined,
+    max_calls,
     read_arguments,
     read_object,
     tool_of,
@@ -61,6 +62,8 @@ _READ = frozenset(
     {"messages", "system", "tools", "model", "stream", "thread", "stop_sequences", "output_config", "mcp_servers"}
 )
 _OFFERED = (None, "custom")
+_CHOICES = {"none": "none", "any": "required"}
+"""What OpenAI calls what Anthropic's `tool_choice` says."""
 _REQUEST: Reader[MessagesRequest] = Reader(MessagesRequest)
 _COUNT: Reader[CountRequest] = Reader(CountRequest)
 _ROW: Reader[UserRow | AssistantRow | SystemRow] = Reader(MessagesRow)
@@ -151,13 +154,11 @@ def _max_calls(asked: CountRequest, offered: Sequence[ToolSpec]) -> int | None:
     choice = asked.tool_choice
     if choice is None:
         return None
-    if choice.type == "none":
-        return 0
-    if choice.type == "any" and not (offered or asked.tools):
-        raise BadRequest("tool_choice asks for a tool, and tools holds none", "tool_choice")
-    if choice.type == "tool" and choice.name not in {tool.name for tool in offered}:
-        raise BadRequest(f"tool_choice names {choice.name!r}, which tools does not hold", "tool_choice")
-    return 1 if choice.disable_parallel_tool_use else None
+    name = (choice.name or "") if choice.type == "tool" else None
+    listed = bool(offered or asked.tools)
+    return max_calls(
+        _CHOICES.get(choice.type), name, offered, listed=listed, single=bool(choice.disable_parallel_tool_use)
+    )
 
 
 def _thread(thread: Thread, messages: MessageCache) -> tuple[tuple[Message, ...], tuple[ToolSpec, ...]]:

@@ -73,6 +73,30 @@ def wishes_of(request: Mapping[str, Any], read: frozenset[str], *further: Mappin
     return wishes
 
 
+def max_calls(
+    choice: object, name: str | None, offered: Sequence[ToolSpec], *, listed: bool, single: bool
+) -> int | None:
+    """How many tool calls a caller takes of a reply; None for any number.
+
+    Args:
+        choice: its `tool_choice`, where that is `none` or `required`.
+        name: the tool that its `tool_choice` names, if it names one.
+        offered: the tools that the model is told of.
+        listed: whether the request lists any tool, those that run elsewhere included.
+        single: whether it forbids calls in parallel.
+
+    Raises:
+        BadRequest: its `tool_choice` asks for a tool that is not there.
+    """
+    if choice == "none":
+        return 0
+    if choice == "required" and not listed:
+        raise BadRequest("tool_choice requires a tool, and tools holds none", "tool_choice")
+    if name is not None and name not in {tool.name for tool in offered}:
+        raise BadRequest(f"tool_choice names {name!r}, which tools does not hold", "tool_choice")
+    return 1 if single else None
+
+
 def form_of(field: str, asked: Any, schema: Mapping[str, Any]) -> OutputForm:
     """The form of output that a field asks for.
 

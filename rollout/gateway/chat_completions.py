@@ -10,8 +10,18 @@ policy allows. What demands a tool call (`required`, a name) is kept in the reco
 from collections.abc import Mapping
 from typing import Any
 
-from agar.rollout.gateway.bodies import Spelt, fingerprint, form_of, joined, read_call, read_object, tool_of, wishes_of
-from agar.rollout.gateway.call import BadRequest, ModelCall, OutputForm
+from agar.rollout.gateway.bodies import (
+    Spelt,
+    fingerprint,
+    form_of,
+    joined,
+    max_calls,
+    read_call,
+    read_object,
+    tool_of,
+    wishes_of,
+)
+from agar.rollout.gateway.call import ModelCall, OutputForm
 from agar.rollout.gateway.chat_replies import write_error, write_error_event, write_events, write_reply
 from agar.rollout.gateway.chat_wire import (
     AssistantMessage,
@@ -83,13 +93,8 @@ def _stream_options(asked: ChatRequest) -> dict[str, Any]:
 
 def _max_calls(asked: ChatRequest, offered: tuple[ToolSpec, ...]) -> int | None:
     choice = asked.tool_choice
-    if choice == "none":
-        return 0
-    if choice == "required" and not offered:
-        raise BadRequest("tool_choice requires a tool, and tools holds none", "tool_choice")
-    if isinstance(choice, NamedChoice) and choice.function.name not in {tool.name for tool in offered}:
-        raise BadRequest(f"tool_choice names {choice.function.name!r}, which tools does not hold", "tool_choice")
-    return 1 if asked.parallel_tool_calls is False else None
+    name = choice.function.name if isinstance(choice, NamedChoice) else None
+    return max_calls(choice, name, offered, listed=bool(offered), single=asked.parallel_tool_calls is False)
 
 
 def _form(asked: ChatRequest, request: Mapping[str, Any]) -> OutputForm | None:

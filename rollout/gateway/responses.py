@@ -11,7 +11,17 @@ told to the model.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agar.rollout.gateway.bodies import Spelt, fingerprint, form_of, joined, read_call, read_object, tool_of, wishes_of
+from agar.rollout.gateway.bodies import (
+    Spelt,
+    fingerprint,
+    form_of,
+    joined,
+    max_calls,
+    read_call,
+    read_object,
+    tool_of,
+    wishes_of,
+)
 from agar.rollout.gateway.call import BadRequest, ModelCall, OutputForm
 from agar.rollout.gateway.chat_replies import write_error
 from agar.rollout.gateway.dialect import Dialect
@@ -98,14 +108,8 @@ def _form(asked: ResponsesRequest) -> OutputForm | None:
 
 def _max_calls(asked: ResponsesRequest, offered: tuple[ToolSpec, ...]) -> int | None:
     choice = asked.tool_choice
-    if choice == "none":
-        return 0
-    if isinstance(choice, ToolWish) and choice.type == "function":
-        if choice.name not in {tool.name for tool in offered}:
-            raise BadRequest(f"tool_choice names {choice.name!r}, which tools does not hold", "tool_choice")
-    elif choice == "required" and not asked.tools:
-        raise BadRequest("tool_choice requires a tool, and tools holds none", "tool_choice")
-    return 1 if asked.parallel_tool_calls is False else None
+    name = (choice.name or "") if isinstance(choice, ToolWish) and choice.type == "function" else None
+    return max_calls(choice, name, offered, listed=bool(asked.tools), single=asked.parallel_tool_calls is False)
 
 
 def _kind(item: Any) -> Any:
