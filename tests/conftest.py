@@ -5,6 +5,10 @@ one by one: `pytest --section=sandbox` runs that section alone. (With `=`, since
 the folder of that name before this option is known.)
 """
 
+import json
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -46,3 +50,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     others = [item for item in items if section_of(item) != wanted]
     config.hook.pytest_deselected(items=others)
     items[:] = [item for item in items if section_of(item) == wanted]
+
+
+@pytest.fixture(scope="session")
+def write_servable_model() -> Callable[[Path], Path]:
+    """Writes the folder of a model without weights: all that a recipe with the fake engine asks of one."""
+    from agar.ledger.toy import write_toy_model
+
+    def write(folder: Path) -> Path:
+        model = write_toy_model(folder)
+        (model / "config.json").write_text(json.dumps({"vocab_size": 512, "max_position_embeddings": 512}))
+        (model / "model.safetensors").write_bytes(b"")
+        return model
+
+    return write

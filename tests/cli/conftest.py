@@ -1,22 +1,19 @@
 """A small run for the commands that read one: everything is real but the engine, which says random words."""
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from agar.cli.main import main
-from agar.ledger.toy import write_toy_model
 
 
 @pytest.fixture(scope="session")
-def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small_run(tmp_path_factory: pytest.TempPathFactory, write_servable_model: Callable[[Path], Path]) -> Path:
     """The folder of `agar rollout`: four episodes of Guess-v0 in `traces/rollouts.jsonl`. Only to be read."""
     pytest.importorskip("uvicorn")
     root = tmp_path_factory.mktemp("small_run")
-    model = write_toy_model(root / "model")
-    (model / "config.json").write_text(json.dumps({"vocab_size": 512, "max_position_embeddings": 512}))
-    (model / "model.safetensors").write_bytes(b"")
+    model = write_servable_model(root / "model")
     (root / "recipe.toml").write_text(f"""
 [run]
 dir = "{root / "runs"}"

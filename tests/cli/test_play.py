@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from agar.cli.main import main
-from agar.ledger.toy import write_toy_model
 from agar.ledger.trace import load_traces
 from agar.types import Outcome
 
@@ -27,10 +26,8 @@ agar.register("Cave-v0", Broken)
 
 
 @pytest.fixture
-def recipe(tmp_path, monkeypatch):
-    model = write_toy_model(tmp_path / "model")
-    (model / "config.json").write_text(json.dumps({"vocab_size": 512, "max_position_embeddings": 512}))
-    (model / "model.safetensors").write_bytes(b"")
+def recipe(tmp_path, monkeypatch, write_servable_model):
+    model = write_servable_model(tmp_path / "model")
     (tmp_path / "cave_module.py").write_text(BROKEN)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "cave_module", raising=False)

@@ -8,7 +8,6 @@ import pytest
 from tests.ledger.families.conftest import HERE, TOKENS, write_model
 
 from agar.cli.main import main
-from agar.ledger.toy import write_toy_model
 from agar.ledger.trace import load_traces
 from agar.recipe.config import LedgerConfig
 from agar.recipe.players import family_of
@@ -49,10 +48,8 @@ def levels():
 
 
 @pytest.fixture
-def recipe(tmp_path, monkeypatch):
-    model = write_toy_model(tmp_path / "model")
-    (model / "config.json").write_text(json.dumps({"vocab_size": 512, "max_position_embeddings": 512}))
-    (model / "model.safetensors").write_bytes(b"")
+def recipe(tmp_path, monkeypatch, write_servable_model):
+    model = write_servable_model(tmp_path / "model")
     (tmp_path / "my_rewards.py").write_text(MODULE)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "my_rewards", raising=False)

@@ -100,22 +100,27 @@ def stalling(engine) -> Stalling:
     return Stalling(engine)
 
 
+def trace_of(sealed: SealedSession) -> Trace:
+    """The trace of an episode that went well."""
+    return Trace(
+        trajectory="t",
+        group=GroupId(task="k", ordinal=0),
+        role="agent",
+        policy="main",
+        task=TaskRow(key="k"),
+        nodes=sealed.nodes,
+        divergences=sealed.divergences,
+        reward=Reward(total=1.0),
+        outcome=Outcome.COMPLETED,
+    )
+
+
 @pytest.fixture(scope="session")
 def trained() -> Callable[[SealedSession], list[Sample]]:
     """Seal to training rows: audited, and every trained token priced on the prefix that it has in its row."""
 
     def rows(sealed: SealedSession) -> list[Sample]:
-        trace = Trace(
-            trajectory="t",
-            group=GroupId(task="k", ordinal=0),
-            role="agent",
-            policy="main",
-            task=TaskRow(key="k"),
-            nodes=sealed.nodes,
-            divergences=sealed.divergences,
-            reward=Reward(total=1.0),
-            outcome=Outcome.COMPLETED,
-        )
+        trace = trace_of(sealed)
         samples = emit(trace)
         audit([trace], samples).raise_if_broken()
         for row in samples:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from tests.ledger.families.conftest import HERE, TOKENS, write_model
+from tests.rollout.gateway.conftest import trace_of
 
 from agar.ledger.audit import audit
 from agar.ledger.config import RecordPolicy
@@ -14,9 +15,8 @@ from agar.ledger.families.llama import Llama3
 from agar.ledger.families.model import ChatModel
 from agar.ledger.node import Divergence, Edge
 from agar.ledger.toy import ToyEngine
-from agar.ledger.trace import Trace
 from agar.rollout.gateway.server import Gateway
-from agar.types import GroupId, Message, Outcome, Reward, Sampling, TaskRow, ToolCall
+from agar.types import Message, Sampling, ToolCall
 
 LOOK = ToolCall(id="", name="look", arguments={"at": "the <|im_end|> box", "times": 2})
 ASK, AGAIN = Message(role="user", content="What is in it?"), Message(role="user", content="Sure?")
@@ -66,17 +66,7 @@ async def play(family, writer, *, record=None, forget=False):
             results = [Message(role="tool", content="gold\n", tool_call_id=call.id) for call in reply.tool_calls]
             messages += results or [AGAIN]
         sealed = session.seal()
-    trace = Trace(
-        trajectory="t",
-        group=GroupId(task="k", ordinal=0),
-        role="agent",
-        policy="main",
-        task=TaskRow(key="k"),
-        nodes=sealed.nodes,
-        divergences=sealed.divergences,
-        reward=Reward(total=1.0),
-        outcome=Outcome.COMPLETED,
-    )
+    trace = trace_of(sealed)
     rows = emit(trace)
     report = audit([trace], rows, families={"main": family})
     report.raise_if_broken()

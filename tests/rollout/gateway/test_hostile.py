@@ -14,6 +14,7 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from tests.rollout.gateway.conftest import trace_of
 
 from agar.ledger.config import RecordPolicy
 from agar.ledger.families import family_for
@@ -21,7 +22,7 @@ from agar.ledger.toy import ToyEngine, write_toy_model
 from agar.ledger.trace import Trace
 from agar.rollout.gateway.openapi import describe
 from agar.rollout.gateway.server import Gateway
-from agar.types import GroupId, Message, Outcome, Reward, Sampling, TaskRow, ToolCall
+from agar.types import Message, Sampling, ToolCall
 
 DOCUMENT = describe()
 DEFINITIONS = DOCUMENT["components"]["schemas"]
@@ -214,20 +215,6 @@ class Target:
         assert Trace.load(trace.dump()).dump() == trace.dump()
         assert self.bystander._forest.nodes == []
         self.session = self.open()
-
-
-def trace_of(sealed) -> Trace:
-    return Trace(
-        trajectory="t",
-        group=GroupId(task="k", ordinal=0),
-        role="agent",
-        policy="main",
-        task=TaskRow(key="k"),
-        nodes=sealed.nodes,
-        divergences=sealed.divergences,
-        reward=Reward(total=1.0),
-        outcome=Outcome.COMPLETED,
-    )
 
 
 @pytest.fixture(scope="module")
