@@ -5,11 +5,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from agar.trainer.ray.watchdog import marked
+from agar.trainer.ray.watchdog import WATCH_S, Cluster, end_all
 
 WATCHDOG = Path(__file__).resolve().parents[3] / "trainer" / "ray" / "watchdog.py"
 OWNER = """
@@ -27,12 +28,18 @@ asyncio.run(main())
 """
 
 
-def until_gone(mark: bytes, *, limit_s: float) -> float:
-    began = time.monotonic()
-    while marked(mark):
-        assert time.monotonic() - began < limit_s, f"still there: {marked(mark)}"
+def until(cluster: Cluster, met: Callable[[list[int]], bool], *, limit_s: float) -> None:
+    deadline = time.monotonic() + limit_s
+    while not met(members := cluster.look()):
+        assert time.monotonic() < deadline, f"not within {limit_s:g} s; there are {[title(pid) for pid in members]}"
         time.sleep(0.1)
-    return time.monotonic() - began
+
+
+def title(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()[:100]
+    except OSError:
+        return ""
 
 
 def test_marked_processes_end_when_the_pipe_closes_and_others_do_not():
@@ -50,10 +57,29 @@ def test_marked_processes_end_when_the_pipe_closes_and_others_do_not():
             process.wait()
 
 
+def test_an_orphan_without_the_mark_is_still_known_by_who_started_it():
+    with subprocess.Popen(
+        ["sh", "-c", "env -i sh -c 'sleep 60 & echo $!; wait' & wait"], env={"MARK": "c"}, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        orphan = int(parent.stdout.readline())
+        cluster = Cluster(b"MARK=c")
+        try:
+            assert {parent.pid, orphan} <= set(cluster.look())
+            parent.kill()
+            parent.wait()
+            assert Cluster(b"MARK=c").look() == [], "the mark alone does not find it"
+            assert orphan in cluster.look()
+            end_all(cluster)
+            assert title(orphan) == ""
+        finally:
+            end_all(cluster)
+    assert cluster.look() == []
+
+
 @pytest.mark.ray
 @pytest.mark.timeout(180)
 def test_kill_9_of_the_owner_leaves_no_process_of_ray():
-    mark = b"AGAR_RAY_WATCHDOG_TEST=1"
     inherited = {name: os.environ[name] for name in ("PATH", "HOME", "PYTHONPATH") if name in os.environ}
     owner = subprocess.Popen(
         [sys.executable, "-P", "-c", OWNER],
@@ -61,17 +87,19 @@ def test_kill_9_of_the_owner_leaves_no_process_of_ray():
         stdout=subprocess.PIPE,
         text=True,
     )
+    cluster = Cluster(b"AGAR_RAY_WATCHDOG_TEST=1")
     try:
         assert owner.stdout is not None
         assert owner.stdout.readline().strip() == "up"
-        assert len(marked(mark)) > 3, "the cluster's processes inherit the environment"
+        # Those that give themselves a title are the ones that lose the mark.
+        until(cluster, lambda pids: sum(title(pid).startswith("ray::") for pid in pids) >= 2, limit_s=60)
+        time.sleep(2 * WATCH_S)
         owner.kill()
         owner.wait()
-        until_gone(mark, limit_s=15)
+        until(cluster, lambda pids: not pids, limit_s=30)
     finally:
         owner.kill()
         owner.wait()
-        for pid in marked(mark):
-            os.kill(pid, signal.SIGKILL)
+        end_all(cluster)
         if owner.stdout is not None:
             owner.stdout.close()
