@@ -4,10 +4,10 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agar.envs.background import in_thread
 from agar.envs.base import Env
 from agar.envs.rendering import heard
 from agar.envs.runner import AsyncRunner
+from agar.tool_servers.background import in_thread
 from agar.types import TaskRow, ToolCall, ToolSpec, Turn
 
 HELP = """\

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from agar.envs.background import in_thread
 from agar.errors import AgarError, ConfigError, EnvError
 from agar.ledger.codec import plain
+from agar.tool_servers.background import in_thread
 from agar.types import Message, Reward, TaskRow
 
 Stage = Literal["turn", "trajectory", "group"]

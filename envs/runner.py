@@ -8,10 +8,10 @@ from typing import Any, Self, TypeVar
 
 import gymnasium
 
-from agar.envs.background import in_thread
 from agar.envs.contract import OBSERVATION_CHARS, checked_reset, checked_step, told
 from agar.envs.wrappers.base import awaitable
 from agar.errors import AgarError, EnvError, SandboxError
+from agar.tool_servers.background import in_thread
 from agar.types import Message, Outcome, ToolSpec, Turn
 
 logger = logging.getLogger(__name__)

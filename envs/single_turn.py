@@ -4,10 +4,10 @@ import inspect
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
-from agar.envs.background import in_thread
 from agar.envs.base import AsyncEnv, StepResult, task_of
 from agar.envs.spaces import Observation
 from agar.errors import ConfigError
+from agar.tool_servers.background import in_thread
 from agar.types import Reward, TaskRow, Turn
 
 

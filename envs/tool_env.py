@@ -10,8 +10,8 @@ from agar.envs.base import AsyncEnv, StepResult
 from agar.envs.contract import checked_observation
 from agar.envs.episode_sandbox import EpisodeSandbox
 from agar.envs.spaces import Observation
-from agar.envs.tools import Tool, tool, tools_of
 from agar.errors import ConfigError, EnvError, SandboxError, ToolError
+from agar.tool_servers.tools import Tool, tool, tools_of
 from agar.types import Message, Outcome, ToolCall, ToolSpec, Turn
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 import gymnasium
 
-from agar.envs.background import in_thread
 from agar.envs.base import AsyncEnv, StepResult
 from agar.envs.isolation.config import ProcessLimits
 from agar.envs.isolation.process import EnvProcess
 from agar.envs.spaces import MessageSpace, Observation, TurnSpace
 from agar.errors import AgarError, EnvError
+from agar.tool_servers.background import in_thread
 from agar.types import ToolSpec, Turn
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from agar.envs.base import StepResult
 from agar.envs.library.drawn import DrawnTasks, pick
 from agar.envs.spaces import Observation
 from agar.envs.tool_env import ToolEnv
-from agar.envs.tools import tool
 from agar.errors import ToolError
+from agar.tool_servers.tools import tool
 from agar.types import ToolCall, Turn
 
 _LETTERS = "ABCDEF"

@@ -16,8 +16,8 @@ from agar.envs.base import StepResult, task_of
 from agar.envs.spaces import Observation
 from agar.envs.tasks import GeneratedTasks, TaskSet, check_split
 from agar.envs.tool_env import ToolEnv
-from agar.envs.tools import tool
 from agar.errors import ConfigError, ToolError
+from agar.tool_servers.tools import tool
 from agar.types import Message, TaskRow, ToolCall, Turn
 
 if TYPE_CHECKING:

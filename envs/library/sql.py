@@ -10,7 +10,7 @@ from agar.envs.library.drawn import DrawnTasks, pick
 from agar.envs.library.guarded_sqlite import GuardedDatabase, shown
 from agar.envs.spaces import Observation
 from agar.envs.tool_env import ToolEnv
-from agar.envs.tools import tool
+from agar.tool_servers.tools import tool
 from agar.types import ToolCall, Turn
 
 _NAMES = ("Ada", "Ben", "Chen", "Dora", "Emil", "Fatou", "Goran", "Hana", "Ines", "Jonas", "Kofi", "Lena")

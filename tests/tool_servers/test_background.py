@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from agar.envs.background import in_thread
+from agar.tool_servers.background import in_thread
 
 WHERE: contextvars.ContextVar[str] = contextvars.ContextVar("WHERE", default="nowhere")
 
@@ -49,7 +49,7 @@ async def test_a_call_that_was_given_up_harms_nobody_when_it_ends():
 def test_the_process_ends_though_a_call_hangs():
     code = (
         "import asyncio, time\n"
-        "from agar.envs.background import in_thread\n"
+        "from agar.tool_servers.background import in_thread\n"
         "async def main():\n"
         "    hangs = in_thread(lambda: time.sleep(600), name='a')\n"
         "    await asyncio.wait({hangs}, timeout=0.1)\n"

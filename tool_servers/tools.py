@@ -13,8 +13,8 @@ from typing import Any, TypeVar, overload
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
-from agar.envs.background import in_thread
 from agar.errors import ConfigError, ToolError
+from agar.tool_servers.background import in_thread
 from agar.types import ToolSpec
 
 Method = TypeVar("Method", bound=Callable[..., Any])

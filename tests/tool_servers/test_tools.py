@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from agar.envs.tools import tool, tools_of
 from agar.errors import ConfigError, ToolError
+from agar.tool_servers.tools import tool, tools_of
 
 
 class Point(BaseModel):
