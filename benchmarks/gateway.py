@@ -241,7 +241,7 @@ async def serve_proxy(engine: int) -> None:
     from starlette.responses import Response
     from starlette.routing import Route
 
-    from agar.rollout.gateway.listener import Listener
+    from agar.serving.listener import Listener
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
 
@@ -252,7 +252,7 @@ async def serve_proxy(engine: int) -> None:
                 return Response(await reply.read(), status_code=reply.status, media_type=reply.content_type)
 
         app = Starlette(routes=[Route("/generate", forward, methods=["POST"])])
-        listener = Listener(app, host="127.0.0.1", port=0, shutdown_timeout_s=1.0, head_timeout_s=60.0)
+        listener = Listener(app, name="bare", host="127.0.0.1", port=0, shutdown_timeout_s=1.0, head_timeout_s=60.0)
         await listener.start()
         await obey(listener.port, lambda line: "")
         await listener.stop()

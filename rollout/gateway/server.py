@@ -13,8 +13,8 @@ from agar.rollout.gateway.app import build_app
 from agar.rollout.gateway.budget import Limits
 from agar.rollout.gateway.config import GatewayConfig
 from agar.rollout.gateway.in_flight import InFlight
-from agar.rollout.gateway.listener import Listener
 from agar.rollout.gateway.session import GatewaySession
+from agar.serving.listener import Listener
 from agar.types import Engine, Metrics, Sampling
 
 _KEY_BYTES = 32
@@ -60,6 +60,7 @@ class Gateway:
                 body_timeout_s=self._config.body_timeout_s,
                 ping_s=self._config.ping_s,
             ),
+            name="gateway",
             host=self._config.host,
             port=self._config.port,
             shutdown_timeout_s=self._config.shutdown_timeout_s,

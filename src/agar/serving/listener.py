@@ -15,14 +15,13 @@ from typing import Any
 import uvicorn
 
 from agar.errors import ConfigError, DeadlineError
-from agar.rollout.gateway.connection import Connection
+from agar.serving.connection import Connection
 
 logger = logging.getLogger(__name__)
 
 _START_TIMEOUT_S = 10.0
 _KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that it is they who close them
 _BACKLOG = 2048
-_FOLDER = "agar-gateway-"
 
 
 class _Server(uvicorn.Server):
@@ -37,6 +36,7 @@ class Listener:
 
     Args:
         app: the ASGI application.
+        name: what is served, one word; names the socket, its folder, and the server in messages.
         host: address to listen on.
         port: port; 0 takes a free one.
         shutdown_timeout_s: how long open connections may finish at the end.
@@ -47,8 +47,11 @@ class Listener:
         port: the real port.
     """
 
-    def __init__(self, app: Any, *, host: str, port: int, shutdown_timeout_s: float, head_timeout_s: float) -> None:
+    def __init__(
+        self, app: Any, *, name: str, host: str, port: int, shutdown_timeout_s: float, head_timeout_s: float
+    ) -> None:
         self.host, self.port = host, port
+        self._name = name
         self._shutdown_timeout_s = shutdown_timeout_s
         self._server = _Server(
             uvicorn.Config(
@@ -72,7 +75,7 @@ class Listener:
     @property
     def socket_path(self) -> Path | None:
         """The unix socket; None before the start and after the end."""
-        return Path(self._folder.name, "gateway.sock") if self._folder else None
+        return Path(self._folder.name, f"{self._name}.sock") if self._folder else None
 
     async def start(self) -> None:
         """Listen.
@@ -83,8 +86,8 @@ class Listener:
         """
         listening = self._bind()
         self.port = listening.getsockname()[1]
-        _remove_abandoned()
-        self._folder = tempfile.TemporaryDirectory(prefix=_FOLDER)
+        _remove_abandoned(self._name)
+        self._folder = tempfile.TemporaryDirectory(prefix=f"agar-{self._name}-")
         try:
             sockets = [listening, self._bind_unix(self._folder.name)]
         except BaseException:
@@ -100,7 +103,7 @@ class Listener:
                     await asyncio.sleep(0.001)
         except TimeoutError as error:
             raise DeadlineError(
-                f"the gateway did not start on {self.host}:{self.port} in {_START_TIMEOUT_S} s"
+                f"the {self._name} server did not start on {self.host}:{self.port} in {_START_TIMEOUT_S} s"
             ) from error
 
     async def stop(self) -> None:
@@ -111,11 +114,11 @@ class Listener:
         self._server.should_exit = True
         done, _ = await asyncio.wait({task}, timeout=self._shutdown_timeout_s + 2.0)
         if not done:
-            logger.warning("the gateway's server on port %d did not stop in time and was cancelled", self.port)
+            logger.warning("the %s server on port %d did not stop in time and was cancelled", self._name, self.port)
             task.cancel()
             await asyncio.wait({task})
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.warning("the gateway's server ended with %r", error)
+            logger.warning("the %s server ended with %r", self._name, error)
         self._remove_folder()
 
     def _bind(self) -> socket.socket:
@@ -129,7 +132,7 @@ class Listener:
             listening.listen(_BACKLOG)
         except OSError as error:
             listening.close()
-            raise ConfigError(f"cannot listen on {self.host}:{self.port} ({error}): set gateway.port to 0") from error
+            raise ConfigError(f"cannot listen on {self.host}:{self.port} ({error}): set its port to 0") from error
         listening.setblocking(False)
         return listening
 
@@ -138,7 +141,7 @@ class Listener:
         try:
             listening.bind(f"{folder}/new")
             listening.listen(_BACKLOG)
-            os.rename(f"{folder}/new", f"{folder}/gateway.sock")  # under its name it always has a listener
+            os.rename(f"{folder}/new", f"{folder}/{self._name}.sock")  # under its name it always has a listener
         except OSError as error:
             listening.close()
             raise ConfigError(
@@ -153,9 +156,9 @@ class Listener:
             folder.cleanup()
 
 
-def _remove_abandoned() -> None:
-    """Remove the folders that killed gateways of this user have left: nobody listens on their sockets."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*/gateway.sock"):
+def _remove_abandoned(name: str) -> None:
+    """Remove the folders that killed servers of this user have left: nobody listens on their sockets."""
+    for path in Path(tempfile.gettempdir()).glob(f"agar-{name}-*/{name}.sock"):
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
             if path.stat().st_uid == os.getuid():
                 probe.setblocking(False)
