@@ -11,6 +11,7 @@ import numpy as np
 from agar.ledger.trace import Trace
 from agar.rollout.attempt import Attempt
 from agar.rollout.config import EvaluationConfig
+from agar.rollout.grading import GradeGroup, play_group
 from agar.rollout.retry import play_with_retries
 from agar.rollout.statistics import pass_at_k, trace_metrics
 from agar.types import GroupId, Sampling, TaskRow
@@ -53,6 +54,7 @@ async def evaluate(
     play: PlayWith,
     concurrency: int,
     retries: int = 0,
+    grade: GradeGroup | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Play every task `config.attempts` times.
@@ -63,20 +65,23 @@ async def evaluate(
         play: plays one attempt, as `EpisodeRunner.play`.
         concurrency: episodes in flight.
         retries: how often an attempt that failed for reasons that are not the agent's is played again.
+        grade: grades the attempts at a task together; None where nothing does.
         progress: called after each episode.
     """
     slots = asyncio.Semaphore(concurrency)
-    attempts = [
-        Attempt(
-            group=GroupId(task=task.key, ordinal=ordinal),
-            index=index,
-            task=task,
-            env=config.env,
-            env_kwargs=config.make_kwargs,
-            policy=config.policy,
-        )
+    groups = [
+        [
+            Attempt(
+                group=GroupId(task=task.key, ordinal=ordinal),
+                index=index,
+                task=task,
+                env=config.env,
+                env_kwargs=config.make_kwargs,
+                policy=config.policy,
+            )
+            for index in range(config.attempts)
+        ]
         for ordinal, task in enumerate(tasks)
-        for index in range(config.attempts)
     ]
     done, sampling = 0, config.sampling.build()
     counts: Counter[str] = Counter()
@@ -90,12 +95,12 @@ async def evaluate(
             trace = await play_with_retries(attempt, sampled, retries=retries, counts=counts)
         done += 1
         if progress is not None:
-            progress(done, len(attempts))
+            progress(done, len(tasks) * config.attempts)
         return trace
 
-    async with asyncio.TaskGroup() as group:
-        running = [group.create_task(one(attempt)) for attempt in attempts]
-    result = summarise(config, [task.result() for task in running])
+    async with asyncio.TaskGroup() as running:
+        played = [running.create_task(play_group(attempts, one, grade)) for attempts in groups]
+    result = summarise(config, [trace for group in played for trace in group.result()])
     counted = {f"eval/{config.title}/{name}": float(count) for name, count in counts.items()}
     return replace(result, metrics=result.metrics | counted)
 

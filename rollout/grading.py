@@ -1,22 +1,43 @@
-"""The group stage of a rubric: all attempts at a task are graded together, before they go into a batch."""
+"""The group stage of a rubric: all attempts at a task are graded together, before any of them counts anywhere."""
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from agar.envs.registry import make
 from agar.envs.rubric import Conversation, Rubric
 from agar.ledger.trace import Trace
-from agar.rollout.config import TasksConfig
+from agar.rollout.attempt import Attempt
+from agar.rollout.config import EvaluationConfig, TasksConfig
 from agar.rollout.episode import HOPELESS, classify
-from agar.rollout.scheduler import GradeGroup
+from agar.rollout.retry import Play
 from agar.types import Message, Reward
 
 logger = logging.getLogger(__name__)
 
+GradeGroup = Callable[[Sequence[Trace]], Awaitable[list[Trace]]]
+"""Gives back a group's traces, graded together, in the same order."""
 
-def grading_of(config: TasksConfig) -> GradeGroup | None:
+
+async def play_group(attempts: Sequence[Attempt], play: Play, grade: GradeGroup | None) -> list[Trace]:
+    """Play all attempts at a task at once; graded together when the last has ended, where something does.
+
+    Raises:
+        ExceptionGroup: what `play` raised.
+        ConfigError, MissingExtraError, UnsupportedPlatformError: no group can be graded here.
+    """
+    async with asyncio.TaskGroup() as running:
+        tasks = [running.create_task(play(attempt)) for attempt in attempts]
+    traces = [task.result() for task in tasks]
+    return traces if grade is None else await grade(traces)
+
+
+def grading_of(config: TasksConfig | EvaluationConfig) -> GradeGroup | None:
     """The group stage of the rubric that a table's environment has; None where it has none.
+
+    An evaluation counts an attempt that no row can be made of, since calls were open when it ended; training does not.
+    Each compares what it counts.
 
     Raises:
         ConfigError: the environment cannot be made, or there is no such rubric.
@@ -33,21 +54,30 @@ def grading_of(config: TasksConfig) -> GradeGroup | None:
         return None
 
     async def grade(traces: Sequence[Trace]) -> list[Trace]:
-        return await grade_group(rubric, traces)
+        return await grade_group(rubric, traces, with_open_calls=isinstance(config, EvaluationConfig))
 
     return grade
 
 
-async def grade_group(rubric: Rubric, traces: Sequence[Trace]) -> list[Trace]:
+async def grade_group(rubric: Rubric, traces: Sequence[Trace], *, with_open_calls: bool = False) -> list[Trace]:
     """Add what a rubric's group stage gives to the traces that are in the statistics.
 
     What it adds counts for the last reply of an attempt. Where it fails, the whole group has: its attempts cannot be
     compared.
 
+    Args:
+        rubric: has the group stage.
+        traces: the attempts of a group.
+        with_open_calls: compare those with calls that were open at the seal as well.
+
     Raises:
         ConfigError, MissingExtraError, UnsupportedPlatformError: no group can be graded here.
     """
-    chosen = [index for index, trace in enumerate(traces) if trace.outcome.trainable and not trace.open_calls]
+    chosen = [
+        index
+        for index, trace in enumerate(traces)
+        if trace.outcome.trainable and (with_open_calls or not trace.open_calls)
+    ]
     graded = list(traces)
     if not chosen:
         return graded

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,14 +18,11 @@ from agar.ledger.trace import Trace
 from agar.rollout.attempt import Attempt
 from agar.rollout.buffer import Buffer, Group
 from agar.rollout.config import RolloutConfig, TasksConfig
+from agar.rollout.grading import GradeGroup
 from agar.rollout.retry import Play, play_with_retries
 from agar.types import GroupId, TaskRow
 
 logger = logging.getLogger(__name__)
-
-
-GradeGroup = Callable[[Sequence[Trace]], Awaitable[list[Trace]]]
-"""Gives back a group's traces, graded together, in the same order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,6 +113,20 @@ def test_an_evaluation_takes_its_part_of_the_file(recipe):
     assert sorted(trace.task.key for trace in traces_of(recipe, "eval")) == ["sums/6", "sums/7", "sums/8"]
 
 
+def test_an_evaluation_compares_the_attempts_at_a_task_as_training_does(recipe):
+    words = ['evaluate.0.kwargs.rubric="my_rewards:rubric"', "evaluate.0.attempts=3"]
+    assert main(["eval", str(recipe), *words]) == 0
+    by_task = {}
+    for trace in traces_of(recipe, "eval"):
+        parts = trace.reward.parts
+        assert trace.reward.total == 0.5 * parts["short"] + 2.0 * parts["longest"]
+        by_task.setdefault(trace.task.key, []).append(parts)
+    assert sorted(by_task) == ["sums/6", "sums/7", "sums/8"]
+    for group in by_task.values():
+        most = max(parts["size"] for parts in group)
+        assert [parts["longest"] for parts in group] == [float(parts["size"] == most) for parts in group]
+
+
 def test_a_rubric_that_raises_is_an_env_error_and_no_0(recipe):
     words = ["--groups", "1", 'tasks.0.kwargs.rubric="my_rewards:broken"', "rollout.max_replacements=0"]
     assert main(["rollout", str(recipe), *words, "rollout.attempt_retries=0"]) != 0

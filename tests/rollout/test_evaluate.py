@@ -3,6 +3,8 @@
 import asyncio
 import math
 import statistics
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -86,3 +88,27 @@ async def test_an_attempt_that_failed_by_chance_is_played_again_and_counted():
     result = await evaluate(EvaluationConfig(env="Any-v0"), tasks=TASKS, play=play, concurrency=2, retries=1)
     assert (result.excluded, result.reward_mean, len(result.traces)) == (0, 1.0, 4)
     assert result.metrics["eval/Any-v0/retried_attempts/infra_error"] == 1.0
+
+
+async def test_the_attempts_at_a_task_are_graded_together_before_they_count():
+    """Attempt n has the reward n; the best of a task gets 10 more, and the comparison fails for one task."""
+
+    async def play(attempt: Attempt, sampling: Sampling) -> Trace:
+        return Trace(
+            trajectory=attempt.trajectory, group=attempt.group, role="agent", policy=attempt.policy, task=attempt.task,
+            nodes=(), reward=Reward(total=float(attempt.index)), outcome=Outcome.COMPLETED, reason="",
+        )  # fmt: skip
+
+    async def grade(traces: Sequence[Trace]) -> list[Trace]:
+        assert [trace.reward.total for trace in traces] == [0, 1, 2]
+        assert len({trace.task.key for trace in traces}) == 1
+        if traces[0].task.key == "t2":
+            return [replace(trace, outcome=Outcome.ENV_ERROR, reason="no judge") for trace in traces]
+        return [replace(t, reward=Reward(total=t.reward.total + 10 * (t is traces[-1]))) for t in traces]
+
+    config = EvaluationConfig(env="Any-v0", attempts=3)
+    result = await evaluate(config, tasks=TASKS, play=play, concurrency=2, grade=grade)
+    assert (result.excluded, result.reward_mean) == (3, pytest.approx((0 + 1 + 12) / 3))  # none of them is a 0
+    assert result.metrics["eval/Any-v0/outcome/env_error"] == 0.25
+    assert [trace.reward.total for trace in result.traces[:3]] == [0, 1, 12]
+    assert [trace.task.key for trace in result.traces[::3]] == [task.key for task in TASKS]

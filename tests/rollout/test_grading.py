@@ -1,5 +1,6 @@
 """The group stage over traces."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -10,8 +11,9 @@ from agar.ledger.families import family_for
 from agar.ledger.forest import Forest
 from agar.ledger.toy import hash_logprobs, write_toy_model
 from agar.ledger.trace import Trace
-from agar.rollout.config import TasksConfig
-from agar.rollout.grading import conversation_of, grade_group, grading_of
+from agar.rollout.attempt import Attempt
+from agar.rollout.config import EvaluationConfig, TasksConfig
+from agar.rollout.grading import conversation_of, grade_group, grading_of, play_group
 from agar.types import Finish, GroupId, Message, Outcome, Reward, Sampled, Sampling, TaskRow
 
 
@@ -72,6 +74,34 @@ async def test_a_group_that_cannot_be_graded_has_failed_as_a_whole(trace):
     assert await grade_group(rubric, [nobody]) == [nobody]
 
 
+@pytest.mark.parametrize(("with_open_calls", "totals"), [(False, [0.5, 0.5, 1.5]), (True, [0.5, 1.5, 2.5])])
+async def test_an_attempt_with_open_calls_is_compared_where_it_is_counted(trace, with_open_calls, totals):
+    rubric = Rubric([Criterion(name="place", score=places, stage="group")])
+    traces = [trace, replace(trace, open_calls=1), trace]
+    graded = await grade_group(rubric, traces, with_open_calls=with_open_calls)
+    assert [each.reward.total for each in graded] == totals
+
+
+async def test_a_group_is_graded_when_its_last_attempt_has_ended(trace):
+    attempts = [Attempt(group=trace.group, index=n, task=trace.task, env="Any-v0") for n in range(3)]
+    ended: list[int] = []
+
+    async def play(attempt):
+        for _ in range(3 - attempt.index):  # the last one ends first
+            await asyncio.sleep(0)
+        ended.append(attempt.index)
+        return replace(trace, trajectory=attempt.trajectory)
+
+    async def grade(traces):
+        assert ended == [2, 1, 0]
+        return [replace(each, reason="graded") for each in traces]
+
+    assert [(t.trajectory, t.reason) for t in await play_group(attempts, play, grade)] == [
+        (f"k#0/{n}", "graded") for n in range(3)
+    ]
+    assert [t.reason for t in await play_group(attempts, play, None)] == [""] * 3
+
+
 async def test_what_would_fail_for_every_group_is_raised(trace):
     def hopeless(group):
         raise ConfigError("no such judge")
@@ -84,13 +114,17 @@ GROUPED = Rubric([Criterion(name="place", score=places, stage="group")])
 ALONE = Rubric([Criterion(name="words", score=lambda told: len(told.reply.split()))])
 
 
-async def test_the_rubric_is_that_of_the_tables_environment(trace):
+@pytest.mark.parametrize("table", [TasksConfig, EvaluationConfig])
+async def test_the_rubric_is_that_of_the_tables_environment(trace, table):
     def of(**kwargs):
-        return grading_of(TasksConfig(env="agar.envs.library.question:Question-v0", kwargs=kwargs))
+        return grading_of(table(env="agar.envs.library.question:Question-v0", kwargs=kwargs))
 
     assert of(rubric=ALONE) is None
     assert of() is None
-    assert grading_of(TasksConfig(env="Guess-v0")) is None
+    assert grading_of(table(env="Guess-v0")) is None
     grade = of(rubric=GROUPED)
     assert grade is not None
     assert [graded.reward.total for graded in await grade([trace, trace])] == [0.5, 1.5]
+    open_at_the_end = replace(trace, open_calls=1)
+    rewards = [graded.reward.total for graded in await grade([trace, open_at_the_end])]
+    assert rewards == [0.5, 0.5 if table is TasksConfig else 1.5]

@@ -13,7 +13,8 @@ from agar.errors import ConfigError, DeadlineError, EnvError
 from agar.ledger.trace import Trace
 from agar.rollout.attempt import Attempt
 from agar.rollout.config import RolloutConfig, TasksConfig
-from agar.rollout.scheduler import GradeGroup, Scheduler, Stream, choose
+from agar.rollout.grading import GradeGroup
+from agar.rollout.scheduler import Scheduler, Stream, choose
 from agar.types import Outcome, Reward, TaskRow
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import numpy as np
 
@@ -14,8 +15,9 @@ from agar.recipe.players import Players, playing
 from agar.recipe.view import View
 from agar.rollout.attempt import Attempt
 from agar.rollout.evaluate import Evaluation
+from agar.rollout.grading import GradeGroup, play_group
 from agar.rollout.retry import play_with_retries
-from agar.rollout.scheduler import GradeGroup, choose
+from agar.rollout.scheduler import choose
 from agar.rollout.statistics import trace_metrics
 from agar.types import GroupId
 
@@ -67,10 +69,9 @@ async def play_rollouts(recipe: Recipe, folder: RunFolder, view: View, *, groups
                 return trace
 
             async def group(grade: GradeGroup | None, attempts: Sequence[Attempt]) -> None:
-                async with asyncio.TaskGroup() as running:
-                    tasks = [running.create_task(one(attempt, graded=grade is not None)) for attempt in attempts]
+                found = await play_group(attempts, partial(one, graded=grade is not None), grade)
                 if grade is not None:
-                    keep(await grade([task.result() for task in tasks]))
+                    keep(found)
 
             async with asyncio.TaskGroup() as running:
                 for grade, attempts in drawn:

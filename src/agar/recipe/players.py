@@ -66,6 +66,7 @@ class Players:
             play=self.runner.play,
             concurrency=self.recipe.rollout.concurrency,
             retries=self.recipe.rollout.attempt_retries,
+            grade=grading_of(config),
             progress=progress,
         )
 
