@@ -1,7 +1,8 @@
 """Runs everything that CI runs, section by section, and prints how long each took.
 
 A failing section does not stop the next one; the exit code at the end is 1 if any failed. A process that a section
-leaves behind is a failure of that section: it is found by a variable in its environment, named, and ended.
+leaves behind is a failure of that section: it is found by a variable in its environment and by who started it, is
+named, and is ended.
 
 Usage: python tests/run.py [--only SECTION ...] [-- pytest arguments]
 """
@@ -18,6 +19,8 @@ import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from agar.trainer.ray.watchdog import WATCH_S, Family
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 MARK = "AGAR_TEST_RUN"
@@ -66,15 +69,19 @@ class Report:
         return bool(self.problems) or self.counts["failed"] > 0
 
 
-def run(command: Sequence[str], env: Mapping[str, str]) -> tuple[int, str]:
+def run(command: Sequence[str], env: Mapping[str, str], family: Family) -> tuple[int, str]:
     """Run one command of the environment's bin folder with a limit; its exit code, and why it was ended if it was."""
+    deadline = time.monotonic() + SECTION_LIMIT_S
     program = str(Path(sys.executable).parent / command[0])
     process = subprocess.Popen(
         [program, *command[1:]], cwd=CHECKOUT, env=env, stdin=subprocess.DEVNULL, start_new_session=True
     )
     try:
-        return process.wait(timeout=SECTION_LIMIT_S), ""
-    except subprocess.TimeoutExpired:
+        while time.monotonic() < deadline:
+            try:
+                return process.wait(timeout=WATCH_S), ""
+            except subprocess.TimeoutExpired:
+                family.look()  # who starts whom can only be seen while it lives
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         return 1, f"ended after {SECTION_LIMIT_S} s: {' '.join(command)}"
@@ -84,23 +91,23 @@ def run(command: Sequence[str], env: Mapping[str, str]) -> tuple[int, str]:
         raise
 
 
-def static(report: Report, env: Mapping[str, str]) -> None:
+def static(report: Report, env: Mapping[str, str], family: Family) -> None:
     """Lint, format, types, layers."""
     for title, command in STATIC.items():
         began = time.monotonic()
-        code, why = run(command, env)
+        code, why = run(command, env, family)
         report.counts["failed" if code else "passed"] += 1
         if code:
             report.problems.append(why or f"{title} found something")
         say(f"{title}: {'failed' if code else 'ok'}, {time.monotonic() - began:.1f} s")
 
 
-def tests(section: str, report: Report, env: Mapping[str, str], extra: Sequence[str]) -> None:
+def tests(section: str, report: Report, env: Mapping[str, str], family: Family, extra: Sequence[str]) -> None:
     """One section of pytest."""
     with tempfile.TemporaryDirectory(prefix="agar-junit-") as folder:
         junit = Path(folder) / "report.xml"
         flags = [f"--section={section}", f"--junitxml={junit}", "--durations=5", "--durations-min=5", "-q"]
-        code, why = run(["pytest", *flags, *extra], env)
+        code, why = run(["pytest", *flags, *extra], env, family)
         if code not in {0, 5}:  # 5: a section without tests
             report.problems.append(why or f"pytest ended with code {code}")
         if junit.exists():
@@ -117,43 +124,31 @@ def count(junit: Path, report: Report) -> None:
         report.counts["passed"] += max(int(suite.get("tests", 0)) - failed - skipped, 0)
 
 
-def left_behind(mark: str) -> dict[int, str]:
-    """Processes that carry the mark of a section that has ended."""
-    found: dict[int, str] = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
-                found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:120].strip()
-        except OSError:
-            continue  # gone meanwhile, or not ours to see
-    return {pid: command for pid, command in found.items() if command}
-
-
-def clean_up(mark: str, report: Report) -> None:
+def clean_up(family: Family, report: Report) -> None:
     """Wait a little for a section's processes to go; name and end those that do not."""
     deadline = time.monotonic() + GRACE_S
-    while (rest := left_behind(mark)) and time.monotonic() < deadline:
+    while (rest := family.look()) and time.monotonic() < deadline:
         time.sleep(0.5)
-    for pid, command in rest.items():
-        report.problems.append(f"left behind: {command} (pid {pid})")
+    for pid in rest:
         try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[:120].strip()
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+        except OSError:
+            continue  # it went after all
+        report.problems.append(f"left behind: {command} (pid {pid})")
 
 
 def one(name: str, extra: Sequence[str]) -> Report:
     """Run a section."""
     say(f"\n===== {SECTIONS[name]} =====")
     report, mark, began = Report(name=SECTIONS[name]), uuid.uuid4().hex, time.monotonic()
+    family = Family(f"{MARK}={mark}".encode())
     env = {**os.environ, MARK: mark, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     if name == "static":
-        static(report, env)
+        static(report, env, family)
     else:
-        tests(name, report, env, extra)
-    clean_up(mark, report)
+        tests(name, report, env, family, extra)
+    clean_up(family, report)
     report.seconds = time.monotonic() - began
     return report
 

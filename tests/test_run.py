@@ -71,7 +71,7 @@ def test_a_process_left_behind_is_named_ended_and_a_failure(
     env = {**os.environ, runner.MARK: "mark-of-this-test"}
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env=env) as left:
         report = runner.Report(name="x")
-        runner.clean_up("mark-of-this-test", report)
+        runner.clean_up(runner.Family(f"{runner.MARK}=mark-of-this-test".encode()), report)
         assert left.wait(timeout=10) != 0
     [problem] = report.problems
     assert f"(pid {left.pid})" in problem
@@ -80,7 +80,9 @@ def test_a_process_left_behind_is_named_ended_and_a_failure(
 
 def test_a_section_that_hangs_is_ended(runner: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "SECTION_LIMIT_S", 0.5)
-    code, why = runner.run(["python", "-c", "import time; time.sleep(60)"], dict(os.environ))
+    code, why = runner.run(
+        ["python", "-c", "import time; time.sleep(60)"], dict(os.environ), runner.Family(b"NO=PROCESS")
+    )
     assert code == 1
     assert why.startswith("ended after 0.5 s")
 

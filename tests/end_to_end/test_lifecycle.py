@@ -16,6 +16,7 @@ import pytest
 from tests.end_to_end.conftest import EXAMPLE, agar, only_run, settings
 
 from agar.ledger.trace import load_traces
+from agar.trainer.ray.watchdog import Family
 
 pytestmark = [pytest.mark.sglang, pytest.mark.megatron, pytest.mark.ray, pytest.mark.sandbox, pytest.mark.timeout(1200)]
 
@@ -47,15 +48,12 @@ class Story:
     final: int
 
 
-def processes(mark: str) -> dict[int, str]:
-    """Living processes whose environment holds the mark, with their command lines."""
+def processes(family: Family) -> dict[int, str]:
+    """The family's living processes, with their command lines or the titles that they gave themselves."""
     found = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
+    for pid in family.look():
         try:
-            if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
-                found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+            found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
         except OSError:
             continue
     return {pid: command for pid, command in found.items() if command}
@@ -67,17 +65,21 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return [row for row in map(json.loads, lines) if "trainer/loss" in row]
 
 
-def wait_for(what: str, met: Callable[[], bool], process: subprocess.Popen[str], *, limit_s: float) -> None:
+def wait_for(
+    what: str, met: Callable[[], bool], process: subprocess.Popen[str], family: Family, *, limit_s: float
+) -> None:
     deadline = time.monotonic() + limit_s
     while not met():
         assert process.poll() is None, f"the run ended while waiting for {what}"
         assert time.monotonic() < deadline, f"{what} did not happen within {limit_s:g} s"
+        family.look()  # a process that loses the mark is known by who started it
         time.sleep(0.2)
 
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory, warm):
     root, mark = tmp_path_factory.mktemp("story"), uuid.uuid4().hex
+    family = Family(f"{MARK}={mark}".encode())
     values = {
         "run.dir": root,
         "run.steps": 500,
@@ -102,21 +104,21 @@ def story(tmp_path_factory, warm):
             text=True,
         )
         try:
-            wait_for("the run folder", lambda: bool(list(root.glob("train-*"))), process, limit_s=60)
+            wait_for("the run folder", lambda: bool(list(root.glob("train-*"))), process, family, limit_s=60)
             folder = only_run(root, "train")
-            wait_for("step 1", lambda: len(rows(folder)) >= 1, process, limit_s=300)
-            engine = min(pid for pid, line in processes(mark).items() if "sglang" in line and "launch_server" in line)
+            wait_for("step 1", lambda: len(rows(folder)) >= 1, process, family, limit_s=300)
+            engine = min(pid for pid, line in processes(family).items() if "sglang" in line and "launch_server" in line)
             steps_at_kill = len(rows(folder))
             os.kill(engine, signal.SIGKILL)
-            wait_for("three steps more", lambda: len(rows(folder)) >= steps_at_kill + 3, process, limit_s=300)
+            wait_for("three steps more", lambda: len(rows(folder)) >= steps_at_kill + 3, process, family, limit_s=300)
             began = time.monotonic()
             process.send_signal(signal.SIGINT)
             process.wait(60)
             stop_s = time.monotonic() - began
-            left = processes(mark)
+            left = processes(family)
         finally:
             process.kill()
-            for pid in processes(mark):
+            for pid in processes(family):
                 os.kill(pid, signal.SIGKILL)
         out.seek(0)
         stopped = subprocess.CompletedProcess(command, process.returncode, out.read())

@@ -19,8 +19,8 @@ QUIET_LOOKS = 2
 DEADLINE_S = 30.0
 
 
-class Cluster:
-    """The processes of a cluster, told from their mark and from who started them.
+class Family:
+    """Processes that carry a mark, and whatever they start.
 
     Args:
         mark: `NAME=VALUE` in the environment of the first ones.
@@ -65,11 +65,11 @@ def _environment(pid: int) -> list[bytes]:
         return []  # it ended while we looked, or is not ours
 
 
-def end_all(cluster: Cluster) -> None:
+def end_all(family: Family) -> None:
     """Kill its processes until none has been seen for a while: a killed one may have just started others."""
     deadline, quiet = time.monotonic() + DEADLINE_S, 0
     while quiet < QUIET_LOOKS and time.monotonic() < deadline:
-        pids = cluster.look()
+        pids = family.look()
         quiet = 0 if pids else quiet + 1
         for pid in pids:
             try:
@@ -83,10 +83,10 @@ def main() -> None:
     """Watch until the owner lets go, then end what it left."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    cluster = Cluster(f"{sys.argv[1]}={sys.argv[2]}".encode())
+    family = Family(f"{sys.argv[1]}={sys.argv[2]}".encode())
     while not select.select([sys.stdin], [], [], WATCH_S)[0]:
-        cluster.look()
-    end_all(cluster)
+        family.look()
+    end_all(family)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agar.trainer.ray.watchdog import WATCH_S, Cluster, end_all
+from agar.trainer.ray.watchdog import WATCH_S, Family, end_all
 
 WATCHDOG = Path(__file__).resolve().parents[3] / "trainer" / "ray" / "watchdog.py"
 OWNER = """
@@ -28,9 +28,9 @@ asyncio.run(main())
 """
 
 
-def until(cluster: Cluster, met: Callable[[list[int]], bool], *, limit_s: float) -> None:
+def until(family: Family, met: Callable[[list[int]], bool], *, limit_s: float) -> None:
     deadline = time.monotonic() + limit_s
-    while not met(members := cluster.look()):
+    while not met(members := family.look()):
         assert time.monotonic() < deadline, f"not within {limit_s:g} s; there are {[title(pid) for pid in members]}"
         time.sleep(0.1)
 
@@ -63,18 +63,18 @@ def test_an_orphan_without_the_mark_is_still_known_by_who_started_it():
     ) as parent:
         assert parent.stdout is not None
         orphan = int(parent.stdout.readline())
-        cluster = Cluster(b"MARK=c")
+        family = Family(b"MARK=c")
         try:
-            assert {parent.pid, orphan} <= set(cluster.look())
+            assert {parent.pid, orphan} <= set(family.look())
             parent.kill()
             parent.wait()
-            assert Cluster(b"MARK=c").look() == [], "the mark alone does not find it"
-            assert orphan in cluster.look()
-            end_all(cluster)
+            assert Family(b"MARK=c").look() == [], "the mark alone does not find it"
+            assert orphan in family.look()
+            end_all(family)
             assert title(orphan) == ""
         finally:
-            end_all(cluster)
-    assert cluster.look() == []
+            end_all(family)
+    assert family.look() == []
 
 
 @pytest.mark.ray
@@ -87,19 +87,19 @@ def test_kill_9_of_the_owner_leaves_no_process_of_ray():
         stdout=subprocess.PIPE,
         text=True,
     )
-    cluster = Cluster(b"AGAR_RAY_WATCHDOG_TEST=1")
+    family = Family(b"AGAR_RAY_WATCHDOG_TEST=1")
     try:
         assert owner.stdout is not None
         assert owner.stdout.readline().strip() == "up"
         # Those that give themselves a title are the ones that lose the mark.
-        until(cluster, lambda pids: sum(title(pid).startswith("ray::") for pid in pids) >= 2, limit_s=60)
+        until(family, lambda pids: sum(title(pid).startswith("ray::") for pid in pids) >= 2, limit_s=60)
         time.sleep(2 * WATCH_S)
         owner.kill()
         owner.wait()
-        until(cluster, lambda pids: not pids, limit_s=30)
+        until(family, lambda pids: not pids, limit_s=30)
     finally:
         owner.kill()
         owner.wait()
-        end_all(cluster)
+        end_all(family)
         if owner.stdout is not None:
             owner.stdout.close()
