@@ -52,7 +52,8 @@ class Scheduler:
     Admission is what makes `max_staleness` a bound on every sample. Batch b is trained right after publish number b,
     and groups leave in the order they came, so a group that will be in batch b may start once publish number
     b - max_staleness is done. In numbers: at most `(published + max_staleness + 1 - taken) * tasks_per_step` groups
-    are queued, where `published` and `taken` count publishes after training steps and batches handed out.
+    are queued, where `published` and `taken` count publishes after training steps and batches handed out. Nothing is
+    played for a batch that nobody will ask for: `running` is told how many are wanted.
     """
 
     def __init__(self, *, streams: Sequence[Stream], play: Play, config: RolloutConfig, seed: int) -> None:
@@ -69,14 +70,20 @@ class Scheduler:
         self._next_ordinal = 0
         self._taken = 0
         self._published = 0
+        self._end: int | None = None
         self._replaced = 0
         self._counts: Counter[str] = Counter()
         self._producer: asyncio.Task[None] | None = None
         self._waking: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Play in the background while the context is open; what is unfinished at the end stays in the state."""
+    async def running(self, batches: int | None = None) -> AsyncIterator[None]:
+        """Play in the background while the context is open; what is unfinished at the end stays in the state.
+
+        Args:
+            batches: how many will be taken: no group beyond them is started. None: no end is known.
+        """
+        self._end = None if batches is None else self._taken + batches
         self._producer = asyncio.create_task(self._produce(), name="rollout-producer")
         self._producer.add_done_callback(self._wake)
         try:
@@ -92,7 +99,10 @@ class Scheduler:
         Raises:
             DeadlineError: no attempt finished for `batch_timeout_s`.
             EnvError: more than `max_replacements` groups in a row failed without one attempt to train on.
+            RuntimeError: it is one batch more than `running` was told, or `running` is not open.
         """
+        if self._taken == self._end:
+            raise RuntimeError(f"take() was called for batch {self._taken + 1}, but running() was told of {self._end}")
         async with self._changed:
             while (groups := self._buffer.take(self._config.tasks_per_step)) is None:
                 await self._progress()
@@ -161,8 +171,9 @@ class Scheduler:
             raise error if isinstance(error, AgarError) else RuntimeError(f"rollouts stopped: {error!r}") from error
 
     def _room(self) -> int:
-        ahead = self._published + self._config.max_staleness + 1 - self._taken
-        return ahead * self._config.tasks_per_step - len(self._buffer)
+        admitted = self._published + self._config.max_staleness + 1
+        wanted = admitted if self._end is None else min(admitted, self._end)
+        return (wanted - self._taken) * self._config.tasks_per_step - len(self._buffer)
 
     async def _produce(self) -> None:
         async with asyncio.TaskGroup() as attempts:

@@ -21,8 +21,8 @@ class LoggedSource:
         self.left = batches
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        self.log.append("run")
+    async def running(self, batches: int | None = None) -> AsyncIterator[None]:
+        self.log.append(f"run for {batches}")
         yield
         self.log.append("halt")
 
@@ -84,7 +84,7 @@ async def test_weights_are_out_before_the_first_batch_and_after_each_step():
     log = Log()
     await make(log).run(2)
     assert log == [
-        *["quiet", "publish@0", "admit@0", "boundary0", "run"],
+        *["quiet", "publish@0", "admit@0", "boundary0", "run for 2"],
         *["batch@0", "step", "quiet", "publish@1", "admit@1", "boundary1"],
         *["batch@1", "step", "quiet", "publish@2", "admit@2", "boundary2"],
         "halt",
@@ -94,7 +94,7 @@ async def test_weights_are_out_before_the_first_batch_and_after_each_step():
 async def test_a_resumed_run_publishes_its_version_before_anything_else():
     log = Log()
     await make(log, progress=Progress(step=5, versions={"main": 5})).run(6)
-    assert log[:5] == ["quiet", "publish@5", "admit@5", "boundary5", "run"]
+    assert log[:5] == ["quiet", "publish@5", "admit@5", "boundary5", "run for 1"]
     assert log.count("step") == 1
 
 

@@ -11,8 +11,9 @@ from agar.rollout.config import EnvConfig
 class DemonstratorConfig(BaseConfig):
     """One scripted agent that demonstrates."""
 
-    policy: str = Field(pattern=r"^[\w.]+:\w+$")
-    """`module:attr` of a scripted policy, or of a function that makes one from `kwargs`."""
+    policy: str = Field("gold", pattern=r"^(gold|[\w.]+:\w+)$")
+    """`gold` plays the environment's own gold turns and takes `err`, the chance of a mistake at every turn. Else
+    `module:attr` of a scripted policy, or of a function that makes one from `kwargs`."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
     """Arguments of that function or class."""
     weight: float = Field(1.0, gt=0.0)

@@ -16,9 +16,11 @@ from typing import Any, cast
 
 import numpy as np
 
+from agar.agents.demonstrator import Demonstrator
 from agar.agents.scripted import ScriptedAgent, ScriptedPolicy, Transcript
 from agar.envs.registry import make, spec
 from agar.envs.runner import as_async
+from agar.envs.tasks.base import TaskSet
 from agar.errors import ConfigError, DeadlineError, EnvError
 from agar.ledger.families.base import Family
 from agar.rollout.sources.config import DemonstrationsConfig, DemonstratorConfig
@@ -53,18 +55,20 @@ class Demonstrations:
         self._family = family
         self._seed = seed
         self._ends = phase_ends([phase.share for phase in config.phases], steps)
-        self._agents = [
-            [ScriptedAgent(load_policy(each), seed=seed) for each in phase.agents] for phase in config.phases
-        ]
         self._tasks = spec(config.env).tasks(config.split)
+        self._agents = [
+            [load_agent(each, tasks=self._tasks, seed=seed) for each in phase.agents] for phase in config.phases
+        ]
         self._played: dict[_Place, asyncio.Task[Sample]] = {}
         self._slots = asyncio.Semaphore(config.concurrency)
         self._next = 0
+        self._end: int | None = None
         self._ahead: asyncio.Task[list[Sample]] | None = None
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Play the next batch in the background while the last one is trained."""
+    async def running(self, batches: int | None = None) -> AsyncIterator[None]:
+        """Play the next batch in the background while the last one is trained, for so many; None: without end."""
+        self._end = None if batches is None else self._next + batches
         try:
             yield
         finally:
@@ -86,7 +90,7 @@ class Demonstrations:
         samples = await asyncio.shield(self._ahead)  # a wait that is cancelled loses nothing
         phase = self.phase_of(self._next)
         self._next += 1
-        self._ahead = self._start(self._next)
+        self._ahead = None if self._next == self._end else self._start(self._next)
         trained = sum(int(sample.loss_mask.sum()) for sample in samples)
         return Batch(
             samples=tuple(samples),
@@ -219,6 +223,25 @@ def phase_ends(shares: Sequence[float], steps: int) -> list[int]:
     """
     total = math.fsum(shares)
     return [round(steps * math.fsum(shares[: count + 1]) / total) for count in range(len(shares))]
+
+
+def load_agent(config: DemonstratorConfig, *, tasks: TaskSet, seed: int) -> ScriptedAgent:
+    """Make who demonstrates.
+
+    Args:
+        config: its settings.
+        tasks: the tasks of the environment.
+        seed: fixes its chance.
+
+    Raises:
+        ConfigError: as `load_policy`.
+    """
+    if config.policy != "gold":
+        return ScriptedAgent(load_policy(config), seed=seed)
+    try:
+        return Demonstrator(tasks=tasks, seed=seed, **config.kwargs)
+    except TypeError as error:
+        raise ConfigError(f"policy 'gold' takes err alone, got {dict(config.kwargs)}: {error}") from error
 
 
 def load_policy(config: DemonstratorConfig) -> ScriptedPolicy:

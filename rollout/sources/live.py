@@ -64,9 +64,9 @@ class LiveRollouts:
         self._alter = alter
         self._taken_once = False
 
-    def running(self) -> AbstractAsyncContextManager[None]:
-        """Play in the background while the context is open."""
-        return self._scheduler.running()
+    def running(self, batches: int | None = None) -> AbstractAsyncContextManager[None]:
+        """Play in the background while the context is open, for so many batches; None: without end."""
+        return self._scheduler.running(batches)
 
     async def next_batch(self, versions: Mapping[str, int]) -> Batch:
         """The next whole groups as one batch.

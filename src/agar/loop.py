@@ -61,7 +61,7 @@ class Loop:
         """Train until `steps` optimiser steps are done in all, or `stop` is called."""
         await self.publish_all()  # also after a resume: no token on unpublished weights
         await self.at_boundary(self.progress.step, {}, {})
-        async with self.source.running():
+        async with self.source.running(steps - self.progress.step):
             while self.progress.step < steps and (batch := await self._next_batch()):
                 metrics = {name: await trainer.step(batch.of(name)) for name, trainer in self.trainers.items()}
                 for name in self.trainers:

@@ -662,8 +662,12 @@ class PolicyTrainer(Protocol):
 class BatchSource(Protocol):
     """Where batches come from: live rollouts, demonstrations, preferences, saved traces."""
 
-    def running(self) -> AbstractAsyncContextManager[None]:
-        """Run the background producer, where there is one, for as long as the context is open."""
+    def running(self, batches: int | None = None) -> AbstractAsyncContextManager[None]:
+        """Run the background producer, where there is one, for as long as the context is open.
+
+        Args:
+            batches: how many will be asked for; nothing is produced beyond them. None: no end is known.
+        """
         ...
 
     async def next_batch(self, versions: Mapping[str, int]) -> Batch:

@@ -250,6 +250,28 @@ async def test_resume_neither_loses_nor_repeats_a_task(max_staleness):
     assert len(played) == len(set(played)), "an attempt that had finished was played again"
 
 
+@pytest.mark.parametrize("max_staleness", [0, 1, 5])
+async def test_nothing_is_played_beyond_the_batches_that_are_wanted(max_staleness):
+    played: list[str] = []
+
+    async def play(attempt: Attempt) -> Trace:
+        played.append(attempt.task.key)
+        return trace_of(attempt)
+
+    scheduler = scheduler_of(play, max_staleness=max_staleness, group_size=1)
+    async with scheduler.running(2):
+        for _ in range(2):
+            await scheduler.take()
+            await scheduler.published()
+        await settle()
+        with pytest.raises(RuntimeError, match=r"batch 3, but running\(\) was told of 2"):
+            await scheduler.take()
+    assert sorted(played) == [f"t{n}" for n in range(6)]
+    async with scheduler.running(1):
+        groups, _ = await scheduler.take()
+    assert [group.task.key for group in groups] == [f"t{n}" for n in range(6, 9)]
+
+
 async def test_a_resume_with_other_streams_of_tasks_is_refused():
     async def play(attempt: Attempt) -> Trace:
         return trace_of(attempt)

@@ -249,3 +249,12 @@ def test_settings_name_a_policy_as_module_and_attribute() -> None:
 def test_a_run_without_steps_is_refused(family: Family) -> None:
     with pytest.raises(ConfigError, match="steps must be at least 1"):
         Demonstrations(settings(), family=family, steps=0, seed=1)
+
+
+async def test_nothing_is_played_beyond_the_batches_that_are_wanted(family: Family) -> None:
+    source = Demonstrations(settings(distinct=100), family=family, steps=10, seed=1)
+    async with source.running(2):
+        for _ in range(2):
+            await source.next_batch({"main": 0})
+        await asyncio.sleep(0.01)
+        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("demonstration")]
