@@ -1,7 +1,7 @@
 """Runs the jobs of `jobs.toml`: learning runs, kills, long fuzzing. Goes on where it stopped; writes docs/measured/.
 
-A job that holds at the checked-out sources is not run again; one that failed, or was cut off, is. After each job, the
-page of its group is written anew: what was claimed, what was measured, when, at which commit, on what machine.
+A job that holds is not run again until something that it covers changes; one that failed, or was cut off, is. After
+each job, the page of its group is written anew: what was claimed, what was measured, at which commit, on what machine.
 
 Usage: python tests/verify/run.py [--only NAME ...] [--list] [--again]
 """
@@ -52,6 +52,8 @@ class Job(BaseConfig):
     """Bounds on entries of the result: `">= 0.5"`, `"<= 0.05"`, `"== 0"`, or `"0.1 .. 0.4"`, ends included."""
     each: dict[str, tuple[int | str, ...]] = Field(default_factory=dict)
     """Run it for each of these values, for instance `{ seed = [1, 2, 3] }`."""
+    covers: tuple[str, ...] = (".", ":!docs/measured")
+    """What its outcome depends on: folders and files of the checkout, as git's pathspecs."""
     timeout_s: float = Field(3600.0, gt=0)
     """It is ended, and has failed, after this long."""
 
@@ -63,6 +65,10 @@ class Report(BaseConfig):
     """The job's name."""
     definition: str
     """Hash of the job as it was run."""
+    sources: str
+    """Hash of what it covers, as it was run."""
+    commit: str
+    """The commit that was checked out."""
     holds: bool
     """Whether its claim held."""
     why: str
@@ -108,6 +114,7 @@ def run(job: Job, folder: Path) -> Report:
     out = folder / "out"
     out.mkdir(parents=True)
     places = {"python": sys.executable, "bin": Path(sys.executable).parent, "out": out}
+    state, at = sources(job), commit()
     began = time.monotonic()
     with (folder / "output.log").open("w") as log:
         process = subprocess.Popen(
@@ -131,8 +138,9 @@ def run(job: Job, folder: Path) -> Report:
     measured = json.loads((out / "result.json").read_text()) if (out / "result.json").exists() else {}
     wrong = [why] if why else [text for key, bound in job.checks.items() if (text := broken(measured, key, bound))]
     report = Report(
-        name=job.name, definition=definition(job), holds=not wrong, why="; ".join(wrong), measured=measured,
-        seconds=round(time.monotonic() - began, 1), date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
+        name=job.name, definition=definition(job), sources=state, commit=at, holds=not wrong, why="; ".join(wrong),
+        measured=measured, seconds=round(time.monotonic() - began, 1),
+        date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
     )  # fmt: skip
     (folder / "report.json").write_text(report.model_dump_json(indent=2))
     return report
@@ -158,10 +166,9 @@ def definition(job: Job) -> str:
     return hashlib.sha256(job.model_dump_json().encode()).hexdigest()[:12]
 
 
-def sources() -> str:
-    """A hash of everything in the checkout but the reports, so that committing a report keeps what it says valid."""
-    tracked = _git("ls-files", "--stage", "--", ".", ":!docs/measured")
-    changed = _git("diff", "--", ".", ":!docs/measured")
+def sources(job: Job) -> str:
+    """A hash of everything that a job covers."""
+    tracked, changed = _git("ls-files", "--stage", "--", *job.covers), _git("diff", "--", *job.covers)
     return hashlib.sha256((tracked + changed).encode()).hexdigest()[:12]
 
 
@@ -175,11 +182,16 @@ def _git(*words: str) -> str:
     return subprocess.run(["git", *words], cwd=CHECKOUT, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
-def kept(job: Job, at: Path) -> Report | None:
-    """The report of a job at these sources, if it was run as it stands now."""
-    path = at / job.name / "report.json"
+def kept(job: Job, folder: Path) -> Report | None:
+    """The newest report of a job, if it was run as it is defined now."""
+    path = folder / "report.json"
     report = Report.model_validate_json(path.read_text()) if path.exists() else None
     return report if report is not None and report.definition == definition(job) else None
+
+
+def current(report: Report | None, job: Job) -> bool:
+    """Whether nothing that the job covers has changed since."""
+    return report is not None and report.sources == sources(job)
 
 
 def machine() -> str:
@@ -202,20 +214,21 @@ def machine() -> str:
     )
 
 
-def page(group: str, jobs: Sequence[Job], at: Path) -> str:
-    """The page of a group."""
-    lines = [f"# Measured: {group}", "", f"Commit {commit()}, on {machine()}. Written by `make verify`.", ""]
-    lines += ["| job | claim | holds | measured | minutes | date (UTC) |", "|---|---|---|---|---|---|"]
+def page(group: str, jobs: Sequence[Job], root: Path) -> str:
+    """The page of a group, from what is kept in the folders of its jobs."""
+    lines = [f"# Measured: {group}", "", f"On {machine()}. Written by `make verify`.", ""]
+    lines += ["| job | claim | holds | measured | minutes | commit | date (UTC) |", "|---|---|---|---|---|---|---|"]
     for job in jobs:
-        report = kept(job, at)
+        report = kept(job, root / job.name)
         if report is None:
-            lines.append(f"| {job.name} | {job.claim} | not run at these sources | | | |")
+            lines.append(f"| {job.name} | {job.claim} | not run | | | | |")
             continue
         checked = {key: f" ({job.checks[key]})" for key in report.measured if key in job.checks}
         numbers = ", ".join(f"{key} {_short(value)}{checked.get(key, '')}" for key, value in report.measured.items())
         verdict = "yes" if report.holds else f"**no**: {report.why}"
+        at = report.commit if current(report, job) else f"{report.commit}, what it covers has changed since"
         lines.append(
-            f"| {job.name} | {job.claim} | {verdict} | {numbers} | {report.seconds / 60:.1f} | {report.date} |"
+            f"| {job.name} | {job.claim} | {verdict} | {numbers} | {report.seconds / 60:.1f} | {at} | {report.date} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -240,18 +253,18 @@ def main() -> int:
     for name in (signal.SIGINT, signal.SIGTERM):  # also where a shell started us with interrupts ignored
         signal.signal(name, signal.default_int_handler)
     jobs = read_jobs(Path(__file__).with_name("jobs.toml"))
-    at = KEPT / sources()
     wanted = [job for job in jobs if not options.only or job.name.startswith(tuple(options.only))]
     failed = 0
     for number, job in enumerate(wanted, 1):
-        report = kept(job, at)
-        if not options.list and (report is None or not report.holds or options.again):
+        report = kept(job, KEPT / job.name)
+        if not options.list and (options.again or report is None or not report.holds or not current(report, job)):
             print(f"[{number}/{len(wanted)}] {job.name}: {job.claim}", flush=True)
-            report = run(job, at / job.name)
+            report = run(job, KEPT / job.name)
             MEASURED.mkdir(parents=True, exist_ok=True)
-            (MEASURED / f"{job.group}.md").write_text(page(job.group, dict(groups(jobs))[job.group], at))
+            (MEASURED / f"{job.group}.md").write_text(page(job.group, dict(groups(jobs))[job.group], KEPT))
         failed += report is not None and not report.holds
         said = "not run yet" if report is None else "holds" if report.holds else f"DOES NOT HOLD: {report.why}"
+        said += "" if report is None or current(report, job) else " (before what it covers changed)"
         took = f", {report.seconds:.0f} s" if report is not None else ""
         print(f"[{number}/{len(wanted)}] {job.name}: {said}{took}", flush=True)
     return 1 if failed else 0

@@ -24,7 +24,14 @@ def verify(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     monkeypatch.setitem(sys.modules, spec.name, module)
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "CHECKOUT", tmp_path)
+    make_repository(tmp_path)
     return module
+
+
+def make_repository(place: Path) -> None:
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-C", str(place)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
 
 
 JOB = """
@@ -58,10 +65,28 @@ def test_each_value_is_a_job_with_bounds_on_what_it_measured(verify: ModuleType,
 def test_a_report_counts_only_for_the_job_as_it_stands(verify: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "jobs.toml").write_text(JOB)
     job = verify.read_jobs(tmp_path / "jobs.toml")[1]
-    assert verify.kept(job, tmp_path) is None
-    report = verify.run(job, tmp_path / job.name)
-    assert verify.kept(job, tmp_path) == report
-    assert verify.kept(job.model_copy(update={"checks": {"gain": ">= 0.9"}}), tmp_path) is None
+    folder = tmp_path / job.name
+    assert verify.kept(job, folder) is None
+    report = verify.run(job, folder)
+    assert verify.kept(job, folder) == report
+    assert verify.kept(job.model_copy(update={"checks": {"gain": ">= 0.9"}}), folder) is None
+
+
+def test_a_report_is_current_until_something_that_it_covers_changes(verify: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "jobs.toml").write_text(JOB)
+    job = verify.read_jobs(tmp_path / "jobs.toml")[1].model_copy(update={"covers": ("src", ":!src/apart")})
+    for name in ("src/a", "src/apart/b", "docs/c"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("one")
+    subprocess.run(["git", "-C", str(tmp_path), "add", "."], check=True)
+    report = verify.run(job, tmp_path / "out")
+    (tmp_path / "src/apart/b").write_text("two")
+    (tmp_path / "docs/c").write_text("two")
+    assert verify.current(report, job)
+    (tmp_path / "src/a").write_text("two")
+    assert not verify.current(report, job)
+    subprocess.run(["git", "-C", str(tmp_path), "add", "."], check=True)
+    assert not verify.current(report, job)
 
 
 @pytest.mark.parametrize(
@@ -86,12 +111,14 @@ def test_the_page_says_what_was_claimed_measured_and_not_run(
     verify: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "jobs.toml").write_text(JOB)
-    jobs = verify.read_jobs(tmp_path / "jobs.toml")
+    jobs = [job.model_copy(update={"covers": ("jobs.toml",)}) for job in verify.read_jobs(tmp_path / "jobs.toml")]
     verify.run(jobs[1], tmp_path / jobs[1].name)
-    monkeypatch.setattr(verify, "commit", lambda: "`abc`")
     text = verify.page("learning", jobs, tmp_path)
-    assert "| learn-seed-1 | It learns. | not run at these sources |" in text
+    assert "| learn-seed-1 | It learns. | not run |" in text
     assert "| learn-seed-2 | It learns. | yes | gain 0.2 (>= 0.15) |" in text
+    assert "has changed since" not in text
+    monkeypatch.setattr(verify, "sources", lambda job: "other")
+    assert f"{verify.commit()}, what it covers has changed since |" in verify.page("learning", jobs, tmp_path)
     assert "cores" in text
 
 
@@ -112,7 +139,7 @@ def test_whoever_ends_the_runner_ends_its_job_and_no_other_begins(tmp_path: Path
     scripts.mkdir(parents=True)
     shutil.copy(RUN, scripts)
     (scripts / "jobs.toml").write_text(SLEEP)
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    make_repository(tmp_path)
     runner = subprocess.Popen(
         [sys.executable, "-P", str(scripts / RUN.name)],
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL),
