@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from agar.envs.artifacts import Artifacts
     from agar.envs.base import AsyncEnv, Env, StepResult
     from agar.envs.checker import Check, Report, check_env
     from agar.envs.graded import GradedEnv
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from agar.envs.wrappers import Record, ShapeReward, TokenBudget, TruncateObservation, TurnLimit, WallClock, Wrapper
 
 _EXPORTS = {
+    "Artifacts": "agar.envs.artifacts",
     "AsyncEnv": "agar.envs.base",
     "AsyncRunner": "agar.envs.runner",
     "Check": "agar.envs.checker",
@@ -66,6 +68,7 @@ _EXPORTS = {
 }
 
 __all__ = [
+    "Artifacts",
     "AsyncEnv",
     "AsyncRunner",
     "Check",

@@ -6,13 +6,14 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from agar.envs.artifacts import Artifacts
 from agar.envs.base import AsyncEnv, StepResult
 from agar.envs.contract import checked_observation
 from agar.envs.episode_sandbox import EpisodeSandbox
 from agar.envs.spaces import Observation
 from agar.errors import ConfigError, EnvError, SandboxError, ToolError
 from agar.tool_servers.tools import Tool, tool, tools_of
-from agar.types import Message, Outcome, ToolCall, ToolSpec, Turn
+from agar.types import Message, Outcome, Reward, ToolCall, ToolSpec, Turn
 
 if TYPE_CHECKING:
     from agar.sandbox.base import Sandbox
@@ -33,12 +34,18 @@ class ToolEnv(AsyncEnv):
 
     With a `sandbox`, every episode has its own, `self.sb`. It starts when it is first used; `setup` then puts the
     episode's files into it. When it fails, the step is truncated with `info["failure"] = Outcome.INFRA_ERROR`.
+
+    Where what counts is the files that the agent leaves, the subclass writes `grade` in the place of `answer`: once the
+    agent has ended its turn without calls, its files are collected, its sandbox is closed, and they are judged in a
+    fresh one.
     """
 
     sandbox: "SandboxSpec | None" = None
     """The sandbox that every episode gets; None for none."""
     tool_timeout_s: float = 30.0
     """The deadline of one call of a tool that has none of its own."""
+    collects: tuple[str, ...] = ("**/*",)
+    """Which files of the agent `grade` gets, as `Artifacts.patterns`."""
     submits: ClassVar[bool] = False
     """Whether there is a tool `submit(answer)`, whose call goes to `answer` as a turn with that text does."""
 
@@ -136,12 +143,42 @@ class ToolEnv(AsyncEnv):
         return "submitted"
 
     async def answer(self, action: Turn) -> StepResult:
-        """What follows a turn without tool calls: often the reward, and the end.
+        """What follows a turn without tool calls: the reward, and the end.
+
+        This base judges the files by `grade`. They are those of the sandbox, or those that the turn's text holds as
+        `Artifacts.to_text` gives them: an agent that worked elsewhere hands them in so. An agent whose files cannot be
+        collected or laid out (too large, a file in the place of a folder) earns nothing, and
+        `info["ungraded"]` says why.
+
+        Raises:
+            NotImplementedError: the subclass wrote neither `answer` nor `grade`.
+        """
+        if type(self).grade is ToolEnv.grade:
+            raise NotImplementedError(f"{type(self).__name__} must write answer(self, action: agar.Turn)")
+        try:
+            artifacts = Artifacts.from_text(action.text, self.collects)
+            if artifacts is None:
+                artifacts = await Artifacts.collect(self.sb, self.collects)
+            await self.arelease()  # the agent is gone before it is judged
+            async with self.make_sandbox() as fresh:
+                reward = await self.grade(fresh, artifacts)
+        except ToolError as error:
+            return [], 0.0, True, False, {"ungraded": str(error)}
+        return [], reward.total, True, False, {"reward_parts": dict(reward.parts)}
+
+    async def grade(self, fresh: "Sandbox", artifacts: Artifacts) -> Reward:
+        """Judge what the agent left, once it is gone.
+
+        Args:
+            fresh: a sandbox of the same kind that nobody has used; not set up. It is closed afterwards.
+            artifacts: the files that match `collects`.
 
         Raises:
             NotImplementedError: the subclass did not write it.
+            ToolError: the files cannot be laid out: the agent's doing.
+            SandboxError: the sandbox failed: nobody's doing.
         """
-        raise NotImplementedError(f"{type(self).__name__} must write answer(self, action: agar.Turn)")
+        raise NotImplementedError(f"{type(self).__name__} must write grade(self, fresh, artifacts)")
 
     def close(self) -> None:
         """Close the episode's sandbox, wherever it was used, and stop the loop. Idempotent."""

@@ -2,7 +2,8 @@
 
 The environment's observation is the program's task, and what the program answers is the environment's next action, so
 that the environment's own reward applies. An environment that does not end there is answered by another run of the
-program, in the same folder.
+program, in the same folder. An environment that judges files (`info["collects"]` of its reset) is answered with those
+that the program leaves.
 
 Who is to blame? What a model said can make a program fail, so that a program that fails, or floods its output, has
 lost (`agent_error`) and one that takes too long has run out of its budget (`truncated`): both count. What happens
@@ -19,6 +20,7 @@ from typing import Any, Self
 from agar.agents.config import HarnessConfig
 from agar.agents.harness.artefacts import keep_artefacts
 from agar.agents.harness.place import Place, open_place
+from agar.envs.artifacts import Artifacts
 from agar.errors import EnvError, ToolError
 from agar.sandbox.base import ExecResult
 from agar.types import AgentReport, AsyncEnvLike, Message, Outcome, SessionAccess, TaskRow, Turn
@@ -43,7 +45,7 @@ class Harness:
 
         Args:
             env: the environment. A `files` in its reset's info, relative path to text or bytes, is laid out in the
-                program's folder.
+                program's folder; with a `collects`, patterns, the files that match are the program's answer.
             task: the task; `payload["seed"]`, where there is one, seeds the environment.
             session: records every model call.
 
@@ -59,7 +61,7 @@ class Harness:
         observation, info = await env.areset(seed=task.payload.get("seed"), options={"task": task})
         place, base_url = open_place(self.config, session)
         async with place:
-            episode = _Episode(self.config, place, session, base_url)
+            episode = _Episode(self.config, place, session, base_url, collects=info.get("collects"))
             await episode.lay_out(observation, info.get("files") or {})
             report = await episode.play(env, observation)
             if self.config.artefacts and self.config.artefacts_dir is not None:
@@ -85,6 +87,7 @@ class _Episode:
     place: Place
     session: SessionAccess
     base_url: str
+    collects: Sequence[str] | None
     runs: list[ExecResult] = field(default_factory=list)
 
     async def lay_out(self, observation: Sequence[Message], files: Mapping[str, str | bytes]) -> None:
@@ -139,6 +142,8 @@ class _Episode:
         return Outcome.AGENT_ERROR, f"the program {how}{last}"
 
     async def _answer(self, result: ExecResult) -> Turn:
+        if self.collects is not None:
+            return await self._files(self.collects)
         if self.config.answer_file is None:
             return Turn(text=result.stdout.strip())
         try:
@@ -146,6 +151,13 @@ class _Episode:
         except ToolError:  # no file, no answer
             return Turn()
         return Turn(text=self._hide(data.decode("utf-8", "replace")).strip())
+
+    async def _files(self, patterns: Sequence[str]) -> Turn:
+        try:
+            artifacts = await Artifacts.collect(self.place, patterns)
+        except ToolError:  # more than anybody wants to read: nothing is handed in
+            artifacts = Artifacts(files={}, patterns=tuple(patterns))
+        return Turn(text=artifacts.to_text())
 
     def _fill(self, text: str, prompt: str) -> str:
         values = {"prompt": prompt, "base_url": self.base_url, "model": self.config.model}

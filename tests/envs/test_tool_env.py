@@ -6,13 +6,14 @@ from dataclasses import replace
 import pytest
 
 import agar
+from agar.envs.artifacts import Artifacts
 from agar.envs.runner import as_async
 from agar.envs.tool_env import ToolEnv, tool
 from agar.errors import EnvError, SandboxError, ToolError, UnsupportedPlatformError
 from agar.sandbox.base import ExecResult
 from agar.sandbox.config import SandboxSpec
 from agar.sandbox.fake import FakeSandbox
-from agar.types import Message, Outcome, ToolCall, Turn
+from agar.types import Message, Outcome, Reward, ToolCall, Turn
 
 
 class Shop(ToolEnv):
@@ -352,3 +353,80 @@ async def test_a_submission_that_does_not_fit_is_answered_and_the_episode_goes_o
     assert (reward, terminated, truncated) == (0.0, False, False)
     assert messages[0].text.startswith("error: submit: answer")
     assert (await env.astep(Turn(text="cat")))[1:3] == (1.0, True)
+
+
+class Judged(Shop):
+    """Pays for the file that the agent leaves, in a sandbox that the agent has never seen."""
+
+    collects = ("*.txt",)
+
+    def make_sandbox(self):
+        self.boxes = [*getattr(self, "boxes", ()), FakeSandbox(self.sandbox)]
+        return self.boxes[-1]
+
+    answer = ToolEnv.answer
+
+    async def grade(self, fresh, artifacts):
+        self.seen = (fresh, artifacts, self.boxes[0].closed)
+        await artifacts.lay_out(fresh, original={"a.txt": b"start"})
+        right = await fresh.read("a.txt") == b"good"
+        return Reward(total=float(right), parts={"tests": float(right)})
+
+
+@pytest.fixture
+async def judged():
+    env = Judged()
+    async with as_async(env) as runner:
+        await runner.areset(seed=1)
+        yield runner, env
+
+
+async def test_files_are_judged_in_a_fresh_sandbox_once_the_agent_is_gone(judged):
+    runner, env = judged
+    await env.sb.write("a.txt", "good")
+    await env.sb.write("shelf", "bad")
+    _, reward, terminated, _, info = await runner.astep("done")
+    assert (reward, terminated, info["reward_parts"]) == (1.0, True, {"tests": 1.0})
+    fresh, artifacts, agent_was_gone = env.seen
+    assert len(env.boxes) == 2
+    assert (fresh is env.boxes[1], fresh.closed, agent_was_gone) == (True, True, True)
+    assert dict(artifacts.files) == {"a.txt": b"good"}
+    assert env.setups == 1, "the judge's sandbox is not the agent's to set up"
+
+
+async def test_files_can_be_handed_in_as_a_text(judged):
+    runner, env = judged
+    text = Artifacts(files={"a.txt": b"good"}).to_text()
+    assert (await runner.astep(text))[1] == 1.0
+    assert len(env.boxes) == 1
+
+
+async def test_files_that_cannot_be_laid_out_earn_nothing(judged):
+    runner, env = judged
+    env.collects = ("**/*.txt",)
+    await env.sb.write("a.txt/b.txt", "a folder in the place of a file")
+    observation, reward, terminated, _, info = await runner.astep("done")
+    assert (observation, reward, terminated) == ([], 0.0, True)
+    assert "a.txt" in info["ungraded"]
+
+
+async def test_a_judges_sandbox_that_fails_is_nobodys_fault(judged):
+    runner, env = judged
+
+    def broken():
+        return FakeSandbox(env.sandbox, script=lambda call: SandboxError("died"))
+
+    async def grade(fresh, artifacts):
+        await fresh.exec("true")
+
+    env.make_sandbox, env.grade = broken, grade
+    _, _, _, truncated, info = await runner.astep(Artifacts(files={}).to_text())
+    assert (truncated, info["failure"]) == (True, Outcome.INFRA_ERROR)
+
+
+async def test_an_environment_with_neither_answer_nor_grade_says_so():
+    env = ToolEnv(sandbox={"backend": "fake"})
+    async with as_async(env) as runner:
+        await runner.areset(seed=1)
+        with pytest.raises(EnvError, match="must write answer"):
+            await runner.astep("done")

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 from tests.agents.harness.conftest import Gold
 
+import agar
 from agar.agents.build import build_agent
 from agar.agents.config import HarnessConfig
 from agar.agents.harness.harness import Harness
@@ -17,7 +18,8 @@ from agar.errors import ConfigError, EngineError
 from agar.ledger.toy import ToyEngine
 from agar.recipe.config import Recipe
 from agar.rollout.gateway.server import Gateway
-from agar.types import Outcome, Sampling, TaskRow
+from agar.sandbox import SandboxSpec
+from agar.types import Outcome, Reward, Sampling, TaskRow
 
 PLACES = ["none", pytest.param("sandbox", marks=pytest.mark.sandbox)]
 
@@ -263,6 +265,38 @@ async def test_artefacts_too_large_to_copy_are_named_not_kept(playing, program, 
     assert trace.reward.total == 1.0
     assert "more than" in trace.meta["agent"]["artefacts"]["error"]
     assert list((tmp_path / "kept").iterdir()) == []
+
+
+class Mended(agar.ToolEnv):
+    """Pays for what is in a file at the end, whatever the program says."""
+
+    sandbox = SandboxSpec(backend="fake")
+    collects = ("*.txt",)
+
+    async def areset(self, *, seed=None, options=None):
+        await super().areset(seed=seed, options=options)
+        return "Mend it.", {"files": {"a.txt": "wrong", "b.md": "x"}, "collects": self.collects}
+
+    async def grade(self, fresh, artifacts):
+        self.artifacts = artifacts
+        return Reward(total=float(artifacts.files.get("a.txt") == b"right"))
+
+
+@pytest.mark.parametrize("isolation", PLACES)
+async def test_files_that_it_leaves_are_its_answer_where_the_environment_judges_files(playing, program, isolation):
+    config = program("open('a.txt', 'w').write(ask('What?')); open('b.md', 'w')", isolation=isolation)
+    async with playing("right") as play:
+        trace = await play(config, env=Mended)
+        assert dict(play.env.artifacts.files) == {"a.txt": b"right"}
+    assert (trace.outcome, trace.reward.total) == (Outcome.COMPLETED, 1.0), trace.reason
+
+
+async def test_more_files_than_anybody_reads_are_none(playing, program):
+    code = "ask('What?'); [open(f'{n}.txt', 'wb').truncate(200 << 20) for n in range(2)]"
+    async with playing("right") as play:
+        trace = await play(program(code), env=Mended)
+        assert play.env.artifacts.files == {}
+    assert (trace.outcome, trace.reward.total) == (Outcome.COMPLETED, 0.0)
 
 
 async def test_files_that_cannot_be_laid_out_are_the_environments_failure(playing, program):
