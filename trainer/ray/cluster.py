@@ -17,6 +17,7 @@ logger = logging.getLogger(__name__)
 
 _MARK = "AGAR_RAY_CLUSTER"
 _WATCHDOG_S = 40.0
+_STARTS = 3
 _SPARE_CPUS = 16
 """Places in a local cluster for the ranks of other policies."""
 
@@ -41,6 +42,7 @@ class RayCluster:
 
         Raises:
             MissingExtraError: ray is not installed.
+            DeadlineError: a local cluster did not start, however often it was tried.
         """
         try:
             import ray
@@ -64,20 +66,33 @@ class RayCluster:
         # Ray counts CPUs, it does not bind them: ranks may outnumber cores, and trainers of other policies borrow this
         # cluster. Without prestart Ray does not fill all those places with idle processes.
         cpus = max(os.cpu_count() or 1, int(ranks * self._placement.cpus_per_rank + 0.999)) + _SPARE_CPUS
-        mark = uuid.uuid4().hex
-        self._watchdog = _start_watchdog(mark)
-        os.environ[_MARK] = mark  # Ray's processes inherit it; nothing started later shall
-        try:
-            ray.init(
-                num_cpus=cpus,
-                include_dashboard=False,
-                object_store_memory=self._placement.object_store_mib * 2**20,
-                _node_ip_address="127.0.0.1",
-                _system_config={"prestart_worker_first_driver": False},
-                **quiet,
-            )
-        finally:
-            del os.environ[_MARK]
+        for left in reversed(range(_STARTS)):
+            mark = uuid.uuid4().hex
+            self._watchdog = _start_watchdog(mark)
+            os.environ[_MARK] = mark  # Ray's processes inherit it; nothing started later shall
+            try:
+                ray.init(
+                    num_cpus=cpus,
+                    include_dashboard=False,
+                    object_store_memory=self._placement.object_store_mib * 2**20,
+                    _node_ip_address="127.0.0.1",
+                    _system_config={"prestart_worker_first_driver": False},
+                    **quiet,
+                )
+                return
+            except Exception as error:
+                # Ray gives its own servers half a minute, which a busy machine may need; that cannot be set.
+                if "timed out during startup" not in str(error):
+                    raise
+                logger.warning("Ray's servers did not start in time; %s", f"{left} more tries" if left else "giving up")
+                ray.shutdown()
+                self._end_watchdog()
+            finally:
+                del os.environ[_MARK]
+        raise DeadlineError(
+            f"Ray's servers did not start within half a minute, tried {_STARTS} times: free processors and memory, "
+            "or set trainer.placement.address to a cluster that runs"
+        )
 
     async def place(self, deadline_s: float) -> Any:
         """Reserve one bundle per rank.
@@ -113,20 +128,20 @@ class RayCluster:
 
             await asyncio.get_running_loop().run_in_executor(owner, ray.shutdown)
             owner.shutdown(wait=False)
+        await asyncio.to_thread(self._end_watchdog)
+
+    def _end_watchdog(self) -> None:
+        """Let the watchdog end what is left, and wait for it; it has a deadline of its own."""
         watchdog, self._watchdog = self._watchdog, None
-        if watchdog is not None and watchdog.stdin is not None:
-            watchdog.stdin.close()
-            await asyncio.to_thread(_end, watchdog)
-
-
-def _end(watchdog: subprocess.Popen[bytes]) -> None:
-    """Wait for the watchdog, which has a deadline of its own."""
-    try:
-        watchdog.wait(_WATCHDOG_S)
-    except subprocess.TimeoutExpired:
-        logger.warning("the watchdog of Ray's processes did not end within %g s and is killed", _WATCHDOG_S)
-        watchdog.kill()
-        watchdog.wait()
+        if watchdog is None or watchdog.stdin is None:
+            return
+        watchdog.stdin.close()
+        try:
+            watchdog.wait(_WATCHDOG_S)
+        except subprocess.TimeoutExpired:
+            logger.warning("the watchdog of Ray's processes did not end within %g s and is killed", _WATCHDOG_S)
+            watchdog.kill()
+            watchdog.wait()
 
 
 def _start_watchdog(mark: str) -> subprocess.Popen[bytes]:
