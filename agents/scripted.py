@@ -52,6 +52,10 @@ class ScriptedAgent:
         """Play one episode; nothing is asked of the session."""
         await self.transcript(env, task)
 
+    async def policy_for(self, env: AsyncEnvLike, rng: np.random.Generator) -> ScriptedPolicy:
+        """The policy of the episode that is about to begin; for subclasses that look at the environment."""
+        return self.policy
+
     async def transcript(self, env: AsyncEnvLike, task: TaskRow, *, attempt: int = 0) -> Transcript:
         """Play one episode and keep the conversation.
 
@@ -64,13 +68,14 @@ class ScriptedAgent:
             The episode; `truncated` where `max_turns` of the environment or of the agent ended it.
         """
         rng = np.random.default_rng([self.seed, attempt, *task.key.encode()])
+        policy = await self.policy_for(env, rng)
         observation, info = await env.areset(seed=task.payload.get("seed"), options={"task": task})
         messages = list(observation)
         reward = 0.0
         outcome = Outcome.TRUNCATED
         turns = 0
         while turns < self.max_turns:
-            turn = Turn.of(self.policy(tuple(messages), env.tools, rng))
+            turn = Turn.of(policy(tuple(messages), env.tools, rng))
             observation, gained, terminated, truncated, info = await env.astep(turn)
             turns += 1
             reward += gained

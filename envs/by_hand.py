@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agar.envs.base import Env
 from agar.envs.rendering import heard
 from agar.envs.runner import AsyncRunner
 from agar.tool_servers.background import in_thread
@@ -73,9 +72,8 @@ def _turn(line: str, number: int, runner: AsyncRunner, write: Callable[[str], No
         case "/tools":
             write("\n".join(_signature(spec) for spec in runner.tools) or "There are no tools.")
         case "/gold":
-            env = runner.env.unwrapped
-            gold = env.gold() if isinstance(env, Env) else None
-            write("The author does not say." if gold is None else _spelled(Turn.of(gold)))
+            gold = runner.gold()
+            write("The author does not say." if gold is None else _spelled(gold))
         case "/call":
             name, _, arguments = rest.strip().partition(" ")
             try:

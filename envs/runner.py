@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar
 
 import gymnasium
 
+from agar.envs.base import Env
 from agar.envs.contract import OBSERVATION_CHARS, checked_reset, checked_step, told
 from agar.envs.wrappers.base import awaitable
 from agar.errors import AgarError, EnvError, SandboxError
@@ -77,6 +78,12 @@ class AsyncRunner:
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools that the agent may call."""
         return tuple(getattr(self.env.unwrapped, "tools", ()))
+
+    def gold(self) -> Turn | None:
+        """The best next turn, as the environment's author says; None where they do not."""
+        env = self.env.unwrapped
+        turn = env.gold() if isinstance(env, Env) else None
+        return None if turn is None else Turn.of(turn)
 
     async def areset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None

@@ -1,47 +1,22 @@
-"""The starting policy: a Qwen3 of half a million parameters with its own tokenizer, made on the spot.
+"""The starting policy: made on the spot, with a tokenizer trained on hunts.
 
-    python -m agar.examples.quickstart.policy OUT_DIR --seed 1
-
-The folder it writes loads with `transformers`, with SGLang and with the trainer, as any Hugging Face model does. Its
-weights are random: it knows nothing until it is warmed up on demonstrations.
+python -m agar.examples.quickstart.policy OUT_DIR --seed 1
 """
 
 import argparse
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from pydantic import Field
+from agar.recipe.start import policy
+from agar.recipe.start.policy import PolicyConfig
+from agar.recipe.start.transcripts import texts
+from agar.rollout.sources.config import DemonstrationsConfig, DemonstratorConfig, PhaseConfig
 
-from agar.config import BaseConfig
-from agar.errors import ConfigError
-from agar.examples.quickstart import tokenizer as tokenizers
-from agar.examples.quickstart.transcripts import texts
-from agar.ledger.families.chatml import TEMPLATE
-
-
-class PolicyConfig(BaseConfig):
-    """Shape of the starting policy."""
-
-    hidden_size: int = Field(128, ge=32, multiple_of=32)
-    """Width of the residual stream."""
-    layers: int = Field(2, ge=2)
-    """Transformer blocks; copying what was read needs two."""
-    heads: int = Field(4, ge=2, multiple_of=2)
-    """Attention heads; half as many key and value heads."""
-    initializer_range: float = Field(0.06, gt=0.0, le=1.0)
-    """Standard deviation of the random weights. At this width 0.02, the habit of large models, takes four times as
-    many steps until copying is learnt."""
-    rope_theta: float = Field(100.0, gt=1.0)
-    """Base of the rotary positions. Episodes are short: with the usual 10,000, which tells positions thousands of
-    tokens apart, some seeds take three times as many steps until both digits of a number are copied."""
-    ffn_size: int = Field(384, ge=32)
-    """Width of the gated feed-forward layer."""
-    context_tokens: int = Field(2048, ge=128)
-    """Longest context, in tokens."""
-    vocab_size: int = Field(tokenizers.VOCAB_SIZE, ge=448, multiple_of=64)
-    """Ids of the tokenizer, and rows of the embedding."""
+HUNTERS = DemonstrationsConfig(
+    env="Hunt-v0",
+    kwargs={"sandbox": {"backend": "fake"}},  # reading boxes is all that these agents do: nothing to isolate
+    phases=(PhaseConfig(agents=(DemonstratorConfig(policy="agar.agents.hunters:imperfect_hunter"),)),),
+)
+"""Who plays the hunts that the tokenizer is trained on."""
 
 
 def make(directory: Path, *, seed: int = 1, config: PolicyConfig | None = None) -> Path:
@@ -56,88 +31,9 @@ def make(directory: Path, *, seed: int = 1, config: PolicyConfig | None = None) 
         `directory`.
 
     Raises:
-        ConfigError: the vocabulary is too small, or tokenizer and model disagree (`check`).
+        ConfigError: the vocabulary is too small.
     """
-    import torch
-    from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
-
-    config = config or PolicyConfig()
-    tokenizer = tokenizers.build(texts(), vocab_size=config.vocab_size)
-    end, pad = tokenizer.token_to_id(tokenizers.END_OF_TURN), tokenizer.token_to_id(tokenizers.PAD)
-    shape = Qwen3Config(
-        vocab_size=config.vocab_size,
-        hidden_size=config.hidden_size,
-        intermediate_size=config.ffn_size,
-        num_hidden_layers=config.layers,
-        num_attention_heads=config.heads,
-        num_key_value_heads=config.heads // 2,
-        head_dim=config.hidden_size // config.heads,
-        max_position_embeddings=config.context_tokens,
-        initializer_range=config.initializer_range,
-        rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=end,
-        pad_token_id=pad,
-        dtype="float32",
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = Qwen3ForCausalLM(shape)
-    model.generation_config = GenerationConfig(
-        do_sample=True, temperature=1.0, bos_token_id=None, eos_token_id=end, pad_token_id=pad
-    )
-    with _without_progress_bar():
-        model.save_pretrained(directory)
-    tokenizers.save(tokenizer, directory, template=TEMPLATE, context_tokens=config.context_tokens)
-    check(directory)
-    return directory
-
-
-@contextmanager
-def _without_progress_bar() -> Iterator[None]:
-    """Writing two megabytes needs no bar."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
-def check(directory: Path) -> None:
-    """Make sure that a policy's tokenizer and its two configurations name the same ids.
-
-    A tokenizer that is rebuilt can move the end-of-turn id. A model whose configuration keeps the old one stops after
-    one token, or never; nothing else fails, and nothing learns.
-
-    Raises:
-        ConfigError: a file is missing, or an id differs; the message names both values.
-    """
-    try:
-        vocab = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
-        model = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-        generation = json.loads((directory / "generation_config.json").read_text(encoding="utf-8"))
-        names = json.loads((directory / "tokenizer_config.json").read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(f"{error.filename} is missing: make the policy again in {directory}") from error
-    ids = {**vocab["model"]["vocab"], **{token["content"]: token["id"] for token in vocab["added_tokens"]}}
-    end, pad = ids.get(names["eos_token"]), ids.get(names["pad_token"])
-    for file, found in (("config.json", model), ("generation_config.json", generation)):
-        for key, expected in (("eos_token_id", end), ("pad_token_id", pad)):
-            if found.get(key) != expected:
-                raise ConfigError(
-                    f"{file} has {key} {found.get(key)}, the tokenizer has {expected}: "
-                    f"they are made together; make the policy again in {directory}"
-                )
-    if model["vocab_size"] != len(ids):
-        raise ConfigError(
-            f"config.json has vocab_size {model['vocab_size']}, the tokenizer has {len(ids)} ids: "
-            f"make the policy again in {directory}"
-        )
+    return policy.make(directory, texts(HUNTERS), seed=seed, config=config)
 
 
 def main() -> None:

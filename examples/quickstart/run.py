@@ -55,14 +55,15 @@ def warm_up(directory: Path, *, seed: int) -> Path | None:
         AgarError: the stage failed; the message says what to do.
     """
     from agar.examples.quickstart.policy import make
+    from agar.recipe.start.folder import link
 
     start = make(directory / f"start-{seed}", seed=seed)
     warmed = _stage("sft", SFT, [f"--policies.main.model={start}", *_shared(directory, seed)])
     if warmed.stopped or warmed.checkpoint is None:
         return None
     warm = warmed.checkpoint.path / "main" / "hf"
-    _name(directory / "start", start)
-    _name(directory / "warm", warm)
+    link(directory / "start", start)
+    link(directory / "warm", warm)
     return warm
 
 
@@ -96,13 +97,6 @@ def reinforce(directory: Path, warm: Path, *, seed: int, overrides: Sequence[str
     )
 
 
-def _name(link: Path, folder: Path) -> None:
-    """Let the recipes find a policy by the name that they give it."""
-    fresh = link.with_name(f".{link.name}.{os.getpid()}")
-    fresh.symlink_to(folder.resolve(), target_is_directory=True)
-    os.replace(fresh, link)
-
-
 def _shared(directory: Path, seed: int) -> list[str]:
     return [f"--run.dir={directory}", f"--run.seed={seed}"]
 
@@ -121,17 +115,10 @@ def missing() -> list[str]:
 
 def _stage(command: Literal["sft", "train"], recipe: Path, overrides: Sequence[str]) -> "Result":
     """One command of `agar`, within this process."""
-    from agar.cli.train import train
-    from agar.config import resolve
-    from agar.recipe.config import Recipe
-    from agar.recipe.folder import RunFolder
+    from agar.cli.train import stage
 
     print(f"\n$ agar {command} {recipe} {' '.join(overrides)}", flush=True)
-    resolved = resolve(Recipe, files=[recipe], overrides=overrides)
-    resolved.config.check(command)
-    run = resolved.config.run
-    with RunFolder.new(run.dir, run.name, command=command, settings=resolved.json()) as folder:
-        return train(resolved.config, folder, None, training=command == "train")
+    return stage(command, recipe, overrides)
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -53,6 +53,11 @@ COMMANDS: Mapping[str, Command] = {
         module="agar.cli.train", help="train a recipe's policies by reinforcement learning", overrides=True
     ),
     "sft": Command(module="agar.cli.train", help="train a recipe's policy on demonstrations", overrides=True),
+    "policy": Command(
+        module="agar.cli.policy",
+        help="make a tiny policy for an environment, and warm it up on gold turns",
+        overrides=True,
+    ),
     "rollout": Command(module="agar.cli.rollout", help="play a recipe's tasks and keep the traces", overrides=True),
     "eval": Command(module="agar.cli.evaluate", help="play a recipe's evaluations", overrides=True),
     "view": Command(module="agar.cli.view", help="make one HTML page of a run: rewards, episodes, tokens"),

@@ -3,9 +3,10 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from agar.cli.garbage import collecting_rarely
 from agar.cli.recipes import add_recipe, read_recipe, take_recipe
@@ -98,6 +99,28 @@ def train(recipe: "Recipe", folder: "RunFolder", checkpoint: "Checkpoint | None"
         work = Run(recipe, folder, view, resume=checkpoint)
         with collecting_rarely():
             return run_interruptibly(work.reinforce if training else work.imitate, stoppable=work)
+
+
+def stage(command: Literal["train", "sft"], recipe: Path, overrides: Sequence[str]) -> "Result":
+    """One command within this process, in a new run folder, for programs that are made of several.
+
+    Args:
+        command: which of the two.
+        recipe: its file.
+        overrides: dotted settings.
+
+    Raises:
+        ConfigError: the recipe cannot be used; nothing has started.
+    """
+    from agar.config import resolve
+    from agar.recipe.config import Recipe
+    from agar.recipe.folder import RunFolder
+
+    resolved = resolve(Recipe, files=[recipe], overrides=overrides)
+    resolved.config.check(command)
+    run = resolved.config.run
+    with RunFolder.new(run.dir, run.name, command=command, settings=resolved.json()) as folder:
+        return train(resolved.config, folder, None, training=command == "train")
 
 
 def conclude(result: "Result", command: str) -> None:

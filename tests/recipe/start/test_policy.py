@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from agar.errors import ConfigError
-from agar.examples.quickstart import policy
+from agar.recipe.start import policy
 
 
 def weights(directory: Path) -> bytes:
@@ -27,38 +27,40 @@ def test_the_policy_loads_with_transformers_and_has_half_a_million_parameters(st
     assert model.get_input_embeddings().weight.shape[0] == model.config.vocab_size == 512
 
 
-def test_a_seed_fixes_the_weights(starting_policy: Path, tmp_path: Path) -> None:
-    assert weights(policy.make(tmp_path / "again", seed=1)) == weights(starting_policy)
-    assert weights(policy.make(tmp_path / "other", seed=2)) != weights(starting_policy)
+def test_a_seed_fixes_the_weights(starting_policy: Path, tmp_path: Path, transcripts: list[str]) -> None:
+    assert weights(policy.make(tmp_path / "again", transcripts, seed=1)) == weights(starting_policy)
+    assert weights(policy.make(tmp_path / "other", transcripts, seed=2)) != weights(starting_policy)
     assert (tmp_path / "other" / "tokenizer.json").read_bytes() == (starting_policy / "tokenizer.json").read_bytes()
 
 
-def test_making_a_policy_leaves_the_callers_random_state_alone(tmp_path: Path) -> None:
+def test_making_a_policy_leaves_the_callers_random_state_alone(tmp_path: Path, transcripts: list[str]) -> None:
     torch.manual_seed(7)
     expected = torch.rand(3)
     torch.manual_seed(7)
-    policy.make(tmp_path / "policy", seed=1)
+    policy.make(tmp_path / "policy", transcripts, seed=1)
     assert torch.equal(torch.rand(3), expected)
 
 
 @pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
 @pytest.mark.parametrize("key", ["eos_token_id", "pad_token_id"])
-def test_ids_that_the_tokenizer_does_not_share_are_refused(tmp_path: Path, name: str, key: str) -> None:
-    directory = policy.make(tmp_path / "policy", seed=1)
+def test_ids_that_the_tokenizer_does_not_share_are_refused(
+    tmp_path: Path, transcripts: list[str], name: str, key: str
+) -> None:
+    directory = policy.make(tmp_path / "policy", transcripts, seed=1)
     edit(directory, name, **{key: 7})
     with pytest.raises(ConfigError, match=f"{name} has {key} 7"):
         policy.check(directory)
 
 
-def test_a_vocabulary_that_the_tokenizer_does_not_fill_is_refused(tmp_path: Path) -> None:
-    directory = policy.make(tmp_path / "policy", seed=1)
+def test_a_vocabulary_that_the_tokenizer_does_not_fill_is_refused(tmp_path: Path, transcripts: list[str]) -> None:
+    directory = policy.make(tmp_path / "policy", transcripts, seed=1)
     edit(directory, "config.json", vocab_size=640)
     with pytest.raises(ConfigError, match="vocab_size 640, the tokenizer has 512"):
         policy.check(directory)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    directory = policy.make(tmp_path / "policy", seed=1)
+def test_a_missing_file_is_named(tmp_path: Path, transcripts: list[str]) -> None:
+    directory = policy.make(tmp_path / "policy", transcripts, seed=1)
     (directory / "generation_config.json").unlink()
     with pytest.raises(ConfigError, match=r"generation_config\.json is missing"):
         policy.check(directory)

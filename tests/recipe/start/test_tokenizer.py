@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agar.errors import ConfigError
-from agar.examples.quickstart import tokenizer as quickstart
-from agar.examples.quickstart.transcripts import texts
 from agar.ledger.families import Family, family_for
+from agar.recipe.start import tokenizer as start
 from agar.types import Message, ToolCall, ToolSpec
 
 
@@ -35,11 +34,11 @@ def test_digits_are_never_merged(tokenizer: tokenizers.Tokenizer, text: str) -> 
 
 
 def test_every_id_below_the_vocabulary_size_has_a_text(tokenizer: tokenizers.Tokenizer) -> None:
-    assert tokenizer.get_vocab_size() == quickstart.VOCAB_SIZE
-    assert all(tokenizer.id_to_token(index) is not None for index in range(quickstart.VOCAB_SIZE))
+    assert tokenizer.get_vocab_size() == start.VOCAB_SIZE
+    assert all(tokenizer.id_to_token(index) is not None for index in range(start.VOCAB_SIZE))
 
 
-@pytest.mark.parametrize("token", quickstart.ADDED)
+@pytest.mark.parametrize("token", start.ADDED)
 def test_control_tokens_and_tags_are_one_id_each(tokenizer: tokenizers.Tokenizer, token: str) -> None:
     assert len(tokenizer.encode(token, add_special_tokens=False).ids) == 1
 
@@ -90,21 +89,21 @@ def test_transformers_renders_the_prompt_to_the_familys_ids(starting_policy: Pat
     assert (loaded.eos_token, loaded.pad_token, len(loaded)) == ("<|im_end|>", "<|endoftext|>", 512)
 
 
-def test_building_twice_gives_the_same_tokenizer(starting_policy: Path) -> None:
-    built = quickstart.build(texts())
+def test_building_twice_gives_the_same_tokenizer(starting_policy: Path, transcripts: list[str]) -> None:
+    built = start.build(transcripts)
     assert built.to_str() == tokenizers.Tokenizer.from_file(str(starting_policy / "tokenizer.json")).to_str()
 
 
 def test_no_token_reaches_from_the_prompt_into_the_reply() -> None:
-    built = quickstart.build(["<|im_start|>assistant\nThe answer<|im_end|>"] * 50)
+    built = start.build(["<|im_start|>assistant\nThe answer<|im_end|>"] * 50)
     assert not [token for token in built.get_vocab() if "assistantĊT" in token]
 
 
 def test_a_vocabulary_without_room_for_the_bytes_is_refused() -> None:
     with pytest.raises(ConfigError, match="at least 265"):
-        quickstart.build(["text"], vocab_size=256)
+        start.build(["text"], vocab_size=256)
 
 
 def test_training_on_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="at least one transcript"):
-        quickstart.build([])
+        start.build([])

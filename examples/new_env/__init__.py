@@ -1,0 +1,1 @@
+"""An environment in twelve lines, and how an agent learns in it."""
