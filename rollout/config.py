@@ -1,8 +1,8 @@
 """Settings of rollouts: how many episodes, under which limits, how stale, on which tasks."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from agar.config import BaseConfig
 from agar.envs.isolation.config import ProcessLimits
@@ -53,8 +53,8 @@ class TasksConfig(EnvConfig):
     split: str = "train"
     """Which part of the environment's task set."""
     path: str | None = Field(None, min_length=1)
-    """Where the tasks are, instead of in the environment's own set: `FILE.jsonl`, `FILE.parquet`, `hf:DATASET` or
-    `module:attr`, perhaps with a slice: `FILE.jsonl@[:1000]`."""
+    """Where the tasks are, instead of in the environment's own set: `FILE.jsonl`, `FILE.parquet`, a folder of task
+    folders in Harbor's format, `hf:DATASET` or `module:attr`, perhaps with a slice: `FILE.jsonl@[:1000]`."""
     columns: TaskColumns = TaskColumns()
     """Which column of `path` is what."""
     curriculum: str | None = Field(None, pattern=r"^[\w.]+:\w+$")
@@ -119,6 +119,16 @@ class RolloutConfig(BaseConfig):
     attempt_retries: int = Field(2, ge=0)
     """How often an attempt is played again after a failure that is not the agent's."""
     keep_groups: Literal["all", "mixed"] = "all"
-    """`mixed` drops groups whose rewards are all equal (they carry no signal) and replaces them."""
+    """`mixed` drops groups that carry no signal, as all their rewards are equal or one attempt is left, and replaces
+    them."""
     max_replacements: int = Field(256, ge=0)
     """Dropped groups replaced for one batch before it is taken as it is (`mixed`) or refused (all failed)."""
+
+    @model_validator(mode="after")
+    def _can_be_mixed(self) -> Self:
+        if self.keep_groups == "mixed" and self.group_size < 2:
+            raise ValueError(
+                'keep_groups = "mixed" compares the attempts of a group, but group_size is 1, so every group would be '
+                "dropped: set group_size to 2 or more, or leave keep_groups out"
+            )
+        return self

@@ -274,7 +274,7 @@ class Scheduler:
         if not rewards:
             return "no_trainable_attempt"
         if self._config.keep_groups == "mixed" and len(rewards) == 1 and self._replaced < self._config.max_replacements:
-            return "equal_rewards"
+            return "equal_rewards" if len(group.trainable) > 1 else "one_attempt_left"
         return None
 
     def _check_replacements(self, group: Group) -> None:

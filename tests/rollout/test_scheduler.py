@@ -177,6 +177,19 @@ async def test_mixed_drops_groups_of_equal_rewards():
     assert counts == {"dropped_groups/equal_rewards": 2}
 
 
+async def test_mixed_drops_a_group_of_which_failures_left_one_attempt():
+    async def play(attempt: Attempt) -> Trace:
+        failed = attempt.group.ordinal == 1 and attempt.index == 0
+        outcome = Outcome.ENV_ERROR if failed else Outcome.COMPLETED
+        return trace_of(attempt, reward=float(attempt.index), outcome=outcome)
+
+    scheduler = scheduler_of(play, keep_groups="mixed", attempt_retries=0)
+    async with scheduler.running():
+        groups, counts = await scheduler.take()
+    assert [group.id.ordinal for group in groups] == [0, 2, 3]
+    assert counts == {"dropped_groups/one_attempt_left": 1, "failed_attempts/env_error": 1}
+
+
 async def test_a_task_that_always_fails_stops_the_run_with_its_reason():
     async def play(attempt: Attempt) -> Trace:
         return trace_of(attempt, outcome=Outcome.ENV_ERROR)
