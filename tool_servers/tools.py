@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 from agar.errors import ConfigError, ToolError
 from agar.tool_servers.background import in_thread
+from agar.tool_servers.base import NO_SESSION, Session
 from agar.types import ToolSpec
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -36,15 +37,20 @@ class Tool:
     """Checks a call's arguments and converts them to the hinted types."""
     timeout_s: float | None
     """The tool's deadline; None takes the environment's `tool_timeout_s`."""
+    session_parameter: str | None = None
+    """The parameter that is told the episode; None where the method has none."""
 
-    async def call(self, owner: object, arguments: Mapping[str, Any], *, timeout_s: float) -> str:
+    async def call(
+        self, owner: object, arguments: Mapping[str, Any], *, timeout_s: float, session: Session = NO_SESSION
+    ) -> str:
         """Run the tool once.
 
         Args:
-            owner: the environment whose method it is.
+            owner: the environment or service whose method it is.
             arguments: what the model sent.
             timeout_s: the deadline where the tool has none of its own. A synchronous method that overruns it goes on
                 in its thread; its result is dropped.
+            session: the episode, for a method that keeps something for it.
 
         Returns:
             A string as it is; anything else as JSON.
@@ -60,6 +66,8 @@ class Tool:
         except ValidationError as error:
             raise ToolError(f"{self.spec.name}: {_complaint(error)}") from error
         values = {field.alias or name: getattr(checked, name) for name, field in type(checked).model_fields.items()}
+        if self.session_parameter is not None:
+            values[self.session_parameter] = session
         limit_s = self.timeout_s if self.timeout_s is not None else timeout_s
         try:
             async with asyncio.timeout(limit_s) as deadline:
@@ -144,6 +152,7 @@ def _tool_from(method: Callable[..., Any], mark: _Mark) -> Tool:
     name = mark.name or method.__name__
     description, parameter_texts = _read_docstring(inspect.getdoc(method) or "")
     fields: dict[str, Any] = {}
+    session_parameter = None
     try:
         hints = typing.get_type_hints(method, include_extras=True)
     except NameError as error:
@@ -154,6 +163,9 @@ def _tool_from(method: Callable[..., Any], mark: _Mark) -> Tool:
             raise ConfigError(f"{where} is {parameter.kind.description}: a tool takes named parameters only")
         if parameter.name not in hints:
             raise ConfigError(f"{where} has no type hint: the model's schema is made from it")
+        if hints[parameter.name] is Session:
+            session_parameter = parameter.name
+            continue
         default = ... if parameter.default is parameter.empty else parameter.default
         text = parameter_texts.get(parameter.name)
         info: FieldInfo = Field(default, alias=parameter.name, description=text)
@@ -169,7 +181,13 @@ def _tool_from(method: Callable[..., Any], mark: _Mark) -> Tool:
         raise ConfigError(f"the parameters of tool {name!r} have no JSON schema: {error}") from error
     schema = {"type": "object", "properties": {}, **schema}  # in the order in which people write it
     spec = ToolSpec(name=name, description=description, parameters=schema)
-    return Tool(spec=spec, method=method, arguments=arguments, timeout_s=mark.timeout_s)
+    return Tool(
+        spec=spec,
+        method=method,
+        arguments=arguments,
+        timeout_s=mark.timeout_s,
+        session_parameter=session_parameter,
+    )
 
 
 def _compact(schema: Any, *, names: bool = False) -> Any:

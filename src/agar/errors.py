@@ -11,6 +11,7 @@
     ├── EnvError (RuntimeError)          an environment raised, hung or broke its contract
     ├── ToolError (RuntimeError)         a tool call failed; the agent sees the text
     ├── SandboxError (RuntimeError)      a sandbox could not start, or died
+    ├── ToolServerError (RuntimeError)   a tool server cannot be reached, or answers what cannot be understood
     ├── EngineError (RuntimeError)       an inference engine or router failed
     │   ├── EngineAborted                generation was aborted by the engine; retryable
     │   └── EngineRefused                the engine cannot serve this request, however often it is sent
@@ -65,6 +66,10 @@ class ToolError(AgarError, RuntimeError):
 
 class SandboxError(AgarError, RuntimeError):
     """A sandbox could not start, or died."""
+
+
+class ToolServerError(AgarError, RuntimeError):
+    """A tool server cannot be reached, failed, or answered what cannot be understood."""
 
 
 class EngineError(AgarError, RuntimeError):

@@ -8,6 +8,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from agar.errors import ConfigError, ToolError
+from agar.tool_servers.base import Session
 from agar.tool_servers.tools import tool, tools_of
 
 
@@ -206,3 +207,26 @@ def test_what_has_no_schema_is_refused_when_the_class_is_made():
             tools_of(cls)
     with pytest.raises(ConfigError, match="positive"):
         tool(timeout_s=0)
+
+
+class Diary:
+    """A tool that keeps something for each episode."""
+
+    def __init__(self):
+        self.pages = {}
+
+    @tool
+    def note(self, text: str, episode: Session) -> str:
+        """Write a line."""
+        self.pages.setdefault(episode, []).append(text)
+        return "noted"
+
+
+async def test_a_parameter_for_the_episode_is_filled_in_and_no_model_is_told_of_it():
+    note = tools_of(Diary)["note"]
+    assert list(note.spec.parameters["properties"]) == ["text"]
+    diary = Diary()
+    await note.call(diary, {"text": "a"}, timeout_s=5, session=Session("one"))
+    with pytest.raises(ToolError, match="episode"):
+        await note.call(diary, {"text": "b", "episode": "other"}, timeout_s=5, session=Session("two"))
+    assert diary.pages == {"one": ["a"]}

@@ -1,0 +1,121 @@
+"""A service's HTTP surface: tools, sessions, health, metrics, OpenAPI."""
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Depends, FastAPI, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.security import HTTPBearer
+
+from agar import __version__
+from agar.errors import AgarError, ToolError
+from agar.tool_servers.base import Session
+from agar.tool_servers.config import ServerConfig
+from agar.tool_servers.guard import Application, Guard
+from agar.tool_servers.meter import Meter
+from agar.tool_servers.service import Service
+from agar.tool_servers.wire import CallReply, CallRequest, Health, Problem, ToolDescription, ToolList
+
+
+def build_app(service: Service[Any], config: ServerConfig) -> Application:
+    """The application over an open service; the caller opens and closes it.
+
+    Args:
+        service: what is served.
+        config: the token and the bounds.
+    """
+    app = FastAPI(
+        title=f"agar tool server: {type(service).__name__}",
+        version=__version__,
+        description=(type(service).__doc__ or "").strip(),
+        docs_url=None,  # its pages load programs from other people's servers
+        redoc_url=None,
+    )
+    meter = Meter(service.metrics)
+
+    @app.get("/health", tags=["server"])
+    async def health() -> Health:
+        """Whether the server answers; needs no token."""
+        return Health(service=type(service).__name__)
+
+    # The guard has already checked the token: the dependency only says so in the OpenAPI document.
+    guarded = APIRouter(dependencies=[Depends(HTTPBearer(auto_error=False))])
+    guarded.include_router(_tool_routes(service, config, meter))
+    if (more := service.routes()) is not None:
+        guarded.include_router(more)
+    app.include_router(guarded)
+    app.add_exception_handler(RequestValidationError, _misread)
+    app.add_exception_handler(Exception, _failed)
+    app.add_exception_handler(AgarError, _failed)
+    return Guard(app, token=config.token(), body_bytes=config.body_bytes, body_timeout_s=config.body_timeout_s)
+
+
+def _tool_routes(service: Service[Any], config: ServerConfig, meter: Meter) -> APIRouter:
+    router = APIRouter(tags=["tools"])
+    room = asyncio.Semaphore(config.calls_in_flight)
+    known = {spec.name for spec in service.specs}
+
+    @router.get("/tools")
+    async def tools() -> ToolList:
+        """What there is to call."""
+        return ToolList(
+            tools=[
+                ToolDescription(name=spec.name, description=spec.description, parameters=dict(spec.parameters))
+                for spec in service.specs
+            ]
+        )
+
+    @router.post("/call", responses={429: {"model": Problem}, 503: {"model": Problem}})
+    async def call(request: CallRequest) -> CallReply:
+        """Call a tool. What is wrong with the call is in the reply; a status above 400 is never the agent's fault."""
+        label = request.name if request.name in known else "unknown"  # strangers must not make labels without end
+        if room.locked():
+            meter.busy(label)
+            return _busy(config.calls_in_flight)  # type: ignore[return-value]
+        limit_s = min(request.timeout_s or config.call_timeout_s, config.call_timeout_s)
+        async with room:
+            with meter.call(label) as ended:
+                try:
+                    text = await service.call(
+                        request.name, request.arguments, session=Session(request.session), timeout_s=limit_s
+                    )
+                except ToolError as error:
+                    ended("refused")
+                    return CallReply(text=str(error), is_error=True)
+                except Exception:
+                    ended("failed")
+                    raise
+                ended("ok")
+                return CallReply(text=text)
+
+    @router.delete("/sessions/{session}", status_code=204)
+    async def forget(session: str) -> None:
+        """Let go of what is kept for an episode; one that is not known is no mistake."""
+        await service.forget(Session(session))
+
+    @router.get("/metrics", tags=["server"], response_class=Response)
+    async def metrics() -> Response:
+        """Numbers in Prometheus' text format."""
+        return Response(meter.text(), media_type=meter.content_type)
+
+    return router
+
+
+def _busy(limit: int) -> JSONResponse:
+    said = f"{limit} calls are under way, as many as may be: try again in a moment"
+    return JSONResponse({"detail": said}, status_code=429, headers={"retry-after": "1"})
+
+
+async def _misread(request: Any, error: Exception) -> JSONResponse:
+    """A body of another form, told without a copy of it: half a surrogate pair in there would break the reply."""
+    assert isinstance(error, RequestValidationError), "registered for it"
+    said = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors())
+    return JSONResponse({"detail": said.encode("utf-8", "replace").decode()}, status_code=422)
+
+
+async def _failed(request: Any, error: Exception) -> JSONResponse:
+    """A failure inside: 503 where it is a known kind, 500 where it is a fault in the program, which uvicorn logs."""
+    if isinstance(error, AgarError):
+        return JSONResponse({"detail": str(error)}, status_code=503)
+    return JSONResponse({"detail": f"{type(error).__name__} inside the server; its log says more"}, status_code=500)
