@@ -1,6 +1,7 @@
 """A service's HTTP surface: tools, sessions, health, metrics, OpenAPI."""
 
 import asyncio
+from importlib.metadata import version
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Response
@@ -8,7 +9,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
 
-from agar import __version__
 from agar.errors import AgarError, ToolError
 from agar.tool_servers.base import Session
 from agar.tool_servers.config import ServerConfig
@@ -27,7 +27,7 @@ def build_app(service: Service[Any], config: ServerConfig) -> Application:
     """
     app = FastAPI(
         title=f"agar tool server: {type(service).__name__}",
-        version=__version__,
+        version=version("agar"),
         description=(type(service).__doc__ or "").strip(),
         docs_url=None,  # its pages load programs from other people's servers
         redoc_url=None,
