@@ -11,7 +11,7 @@
     ├── EnvError (RuntimeError)          an environment raised, hung or broke its contract
     ├── ToolError (RuntimeError)         a tool call failed; the agent sees the text
     ├── SandboxError (RuntimeError)      a sandbox could not start, or died
-    ├── ToolServerError (RuntimeError)   a tool server cannot be reached, or answers what cannot be understood
+    │   └── ToolServerError              a tool server cannot be reached, or answers what cannot be understood
     ├── EngineError (RuntimeError)       an inference engine or router failed
     │   ├── EngineAborted                generation was aborted by the engine; retryable
     │   └── EngineRefused                the engine cannot serve this request, however often it is sent
@@ -68,8 +68,11 @@ class SandboxError(AgarError, RuntimeError):
     """A sandbox could not start, or died."""
 
 
-class ToolServerError(AgarError, RuntimeError):
-    """A tool server cannot be reached, failed, or answered what cannot be understood."""
+class ToolServerError(SandboxError):
+    """A tool server cannot be reached, failed, or answered what cannot be understood.
+
+    A place where tools run, as a sandbox is, and nobody's fault either: whoever handles the one handles both.
+    """
 
 
 class EngineError(AgarError, RuntimeError):
