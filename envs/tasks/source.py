@@ -10,6 +10,7 @@ from typing import Any
 from agar.envs.tasks.base import TaskSet
 from agar.envs.tasks.columns import TaskColumns
 from agar.envs.tasks.files import JsonLines, Parquet
+from agar.envs.tasks.harbor import HarborTasks
 from agar.envs.tasks.hub import HubTasks
 from agar.envs.tasks.stream import TaskStream
 from agar.envs.tasks.view import Tasks
@@ -27,8 +28,8 @@ def load_tasks(
     """Find tasks.
 
     Args:
-        name: `FILE.jsonl`, `FILE.parquet`, `hf:DATASET[:CONFIG[:PART]]`, or `module:attr`; any of them may end in a
-            slice as Python writes it: `gsm8k.jsonl@[:1000]`.
+        name: `FILE.jsonl`, `FILE.parquet`, a folder of task folders in Harbor's format, `hf:DATASET[:CONFIG[:PART]]`,
+            or `module:attr`; any of them may end in a slice as Python writes it: `gsm8k.jsonl@[:1000]`.
         columns: which column is what, for files and data sets.
         split: the split that the tasks belong to.
         env: the environment that they are for.
@@ -58,10 +59,13 @@ def _find(name: str, columns: TaskColumns, split: str, env: str) -> TaskSet | Ta
         return HubTasks.load(dataset, columns, config=config or None, part=part or "train", split=split, env=env)
     if (kind := _FILES.get(Path(name).suffix)) is not None:
         return kind(Path(name), columns, split=split, env=env)
+    if Path(name).is_dir():
+        return HarborTasks(Path(name), split=split, env=env)
     if _MODULE.match(name):
         return _from_module(name, split, env)
     raise ConfigError(
-        f"{name!r} names no tasks: expected FILE.jsonl, FILE.parquet, hf:DATASET or module:attr, perhaps with @[a:b]"
+        f"{name!r} names no tasks: expected FILE.jsonl, FILE.parquet, a folder of task folders, hf:DATASET or "
+        "module:attr, perhaps with @[a:b]"
     )
 
 
