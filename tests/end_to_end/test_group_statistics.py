@@ -1,11 +1,10 @@
 """From scripted episodes to the gradient on each token: groups of 4, 3, 4 and 1, failures, an attempt of three rows.
 
 Episodes are real (gateway, ledger, scheduler, group stage, audit, micro-batches on two ranks); what the agents say and
-get is scripted. The right numbers are computed here from the script alone, in fractions, as the papers have them.
+get is scripted, and the right numbers are computed from the script alone.
 """
 
 import asyncio
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,20 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from tests.end_to_end.scripted_groups import (
+    ADVANTAGES,
+    BONUS,
+    CONSTANT,
+    KEPT,
+    SCRIPT,
+    WEIGHTS,
+    Key,
+    against_the_others,
+    centred,
+    raw,
+    rewards,
+    tokens,
+)
 
 import agar
 from agar.envs.rubric import Conversation, Criterion, Rubric
@@ -37,32 +50,6 @@ from agar.trainer.batching.tensors import loss_inputs
 from agar.types import Batch, Message, Sampling, TaskRow
 
 pytest.importorskip("uvicorn")
-
-Numbers = Sequence[Fraction]
-
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """One attempt: the environment's reward, None where it fails, and the tokens of each conversation."""
-
-    reward: Fraction | None
-    tokens: tuple[int, ...]
-
-
-def plot(reward: str | None, *tokens: int) -> Plot:
-    return Plot(None if reward is None else Fraction(reward), tokens)
-
-
-SCRIPT = {
-    "three rows": [plot("3", 2, 3, 4), plot("1", 5), plot("0", 3), plot("0", 2)],
-    "a failure": [plot("1", 4), plot(None, 7), plot("1/4", 2), plot("1/2", 3)],
-    "incomparable": [plot("5", 9)] * 4,
-    "constant": [plot("3/4", 3), plot("3/4", 2), plot("3/4", 6), plot("3/4", 2)],
-    "one left": [plot("2", 4), plot(None, 3), plot(None, 3), plot(None, 3)],
-}
-BONUS = Fraction(1, 2)
-"""What the group stage gives to the best attempts; it raises for one task."""
-KEPT = [task for task in SCRIPT if task != "incomparable"]
 
 
 class Paying(agar.Env):
@@ -142,87 +129,7 @@ def batch(tmp_path_factory: pytest.TempPathFactory) -> Batch:
     return asyncio.run(played(tmp_path_factory.mktemp("toy")))
 
 
-# The right numbers, from the script alone. A trajectory is (task, attempt).
-
-Key = tuple[str, int]
-
-
-def mean(values: Numbers) -> Fraction:
-    return sum(values, Fraction(0)) / len(values)
-
-
-def deviation(values: Numbers, added: float = 0.0) -> float:
-    """The square root of the sample variance, and of what is added to it."""
-    return math.sqrt(sum((value - mean(values)) ** 2 for value in values) / (len(values) - 1) + added)
-
-
-def rewards() -> dict[str, dict[Key, Fraction]]:
-    """What the attempts of each group came to; those that failed are in no group."""
-    groups: dict[str, dict[Key, Fraction]] = {}
-    for task in KEPT:
-        paid = {(task, index): p.reward for index, p in enumerate(SCRIPT[task]) if p.reward is not None}
-        groups[task] = {key: r + BONUS * (r == max(paid.values())) for key, r in paid.items()}
-    return groups
-
-
-def tokens() -> dict[Key, int]:
-    return {key: sum(SCRIPT[key[0]][key[1]].tokens) for group in rewards().values() for key in group}
-
-
-def centred() -> dict[Key, Fraction]:
-    return {key: r - mean(list(group.values())) for group in rewards().values() for key, r in group.items()}
-
-
-def over_deviation() -> dict[Key, float]:
-    return {
-        key: float(centred()[key]) / (deviation(list(group.values())) + 1e-6) if len(group) > 1 else 0.0
-        for group in rewards().values()
-        for key in group
-    }
-
-
-def against_the_others() -> dict[Key, Fraction]:
-    found: dict[Key, Fraction] = {}
-    for group in rewards().values():
-        for key, reward in group.items():
-            others = [r for other, r in group.items() if other != key]
-            found[key] = reward - mean(others) if others else Fraction(0)
-    return found
-
-
-def normalised(values: Mapping[Key, Fraction]) -> dict[Key, float]:
-    """Over the batch: every trained token has the value of its trajectory."""
-    each = [value for key, value in values.items() for _ in range(tokens()[key])]
-    return {key: float(value - mean(each)) / deviation(each, added=1e-8) for key, value in values.items()}
-
-
-def raw() -> dict[Key, Fraction]:
-    return {key: reward for group in rewards().values() for key, reward in group.items()}
-
-
-def normalised_where_it_differs() -> dict[Key, float]:
-    return {key: value if centred()[key] else 0.0 for key, value in normalised(centred()).items()}
-
-
-ADVANTAGES = {
-    "grpo": over_deviation,
-    "gspo": over_deviation,
-    "cispo": over_deviation,
-    "dr_grpo": centred,
-    "rloo": against_the_others,
-    "reinforce_plus_plus": lambda: normalised(raw()),
-    "reinforce_plus_plus_baseline": normalised_where_it_differs,
-}
-CONSTANT = 16
-WEIGHTS = {
-    "token_mean": lambda key: Fraction(1, sum(tokens().values())),
-    "trajectory_mean": lambda key: Fraction(1, tokens()[key] * len(tokens())),
-    "constant": lambda key: Fraction(1, CONSTANT * len(tokens())),
-}
 EVERY = get_args(get_args(AlgorithmConfig)[0])
-
-
-# What the trainer makes of it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,8 +219,8 @@ PEER = {
     "reinforce_plus_plus": [1.714613, -0.409228, -1.258764, -1.258764, 0.01554, -1.04638, -0.833996, -0.196844],
     "reinforce_plus_plus_baseline": [1.707155, -0.453134, -1.317249, -1.317249, 0.302967, -0.777177, -0.561148, None],
 }
-"""What the functions of verl 0.9.1 gave on the script's first two groups and one of the constant group; None where it
-differs by design: it normalises groups of equal rewards away from 0. So it does groups of one, which are left out."""
+"""What the functions of verl 0.9.1 gave for the first groups of the script, without the one of a single attempt, whose
+whole reward it takes as the advantage; None where it moves a group of equal rewards away from 0."""
 
 
 @pytest.mark.parametrize("algorithm", [each for each in EVERY if each().type in PEER], ids=lambda config: config().type)
@@ -321,10 +228,9 @@ def test_a_peers_functions_give_the_same_advantages(batch, algorithm):
     compared = [sample for sample in batch.samples if sample.group.task != "one left"]
     _, found = step(Batch(samples=tuple(compared)), algorithm())
     values = {token.key: token.advantage for token in found}
-    for key, value in zip(
-        sorted(values, key=lambda key: (KEPT.index(key[0]), key[1])), PEER[algorithm().type], strict=False
-    ):
-        assert value is None or values[key] == pytest.approx(value, abs=2e-6), key
+    in_order = [values[key] for key in tokens() if key in values]
+    for ours, theirs in zip(in_order, PEER[algorithm().type], strict=False):
+        assert theirs is None or ours == pytest.approx(theirs, abs=2e-6)
 
 
 @pytest.mark.parametrize("algorithm", EVERY, ids=lambda config: config().type)
