@@ -24,9 +24,10 @@ class Tokenizer:
 
     Attributes:
         added: added tokens (control tokens, tool and reasoning marks) by their text.
+        byte_level: whether every token stands for bytes of its own, so that a text may be decoded piece by piece.
     """
 
-    __slots__ = ("_cached", "_control", "_text", "_whole", "added", "vocabulary_size")
+    __slots__ = ("_bytes", "_cached", "_control", "_text", "_whole", "added", "byte_level", "vocabulary_size")
 
     def __init__(self, definition: str) -> None:
         """Build both encoders.
@@ -47,6 +48,8 @@ class Tokenizer:
             encoder.no_truncation()
             encoder.no_padding()
         self.added: Mapping[str, int] = {t["content"]: int(t["id"]) for t in spec.get("added_tokens", [])}
+        self.byte_level: bool = (spec.get("decoder") or {}).get("type") == "ByteLevel"
+        self._bytes: dict[int, bytes] = {}
         self._control = frozenset(self.added.values())
         self.vocabulary_size: int = self._whole.get_vocab_size(with_added_tokens=True)
         self._cached = lru_cache(_CACHED_TEXTS)(self._encode_text)
@@ -85,6 +88,16 @@ class Tokenizer:
         values = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
         return str(self._whole.decode(values, skip_special_tokens=False))
 
+    def bytes_of(self, id: int) -> bytes:
+        """The bytes of a token of a byte-level tokenizer; none for an id that stands for nothing."""
+        known = self._bytes.get(id)
+        if known is None:
+            token = self._whole.id_to_token(id) or ""
+            numbers = [_BYTES.get(character) for character in token]
+            known = token.encode() if None in numbers else bytes(n for n in numbers if n is not None)
+            self._bytes[id] = known
+        return known
+
     def _encode_text(self, text: str) -> Sequence[int]:
         try:
             ids = array("i", self._text.encode(text, add_special_tokens=False).ids)  # a tenth of a tuple's memory
@@ -98,3 +111,16 @@ class Tokenizer:
                 "as an ordinary merge; give it another pre-tokenizer"
             )
         return ids
+
+
+def _byte_names() -> dict[str, int]:
+    """How byte-level tokens spell bytes (GPT-2's table).
+
+    The printable ones of Latin-1 stand as themselves, the others, in order, from U+0100 on.
+    """
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(0x100 + at): byte for at, byte in enumerate(others)}
+
+
+_BYTES = _byte_names()

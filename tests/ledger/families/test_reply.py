@@ -136,7 +136,7 @@ def test_marks_inside_a_value_stay_in_the_value(family_of):
         ("plain", False, (None, "plain")),
         ("<think>a</think>b", False, ("a", "b")),
         ("\n<think>a</think>b", False, ("a", "b")),
-        ("a</think>b", False, ("a", "b")),
+        ("a</think>b", False, (None, "a</think>b")),
         ("a</think>b", True, ("a", "b")),
         ("a", True, ("a", "")),
         ("<think>a", False, ("a", "")),
@@ -145,7 +145,9 @@ def test_marks_inside_a_value_stay_in_the_value(family_of):
     ],
 )
 def test_reasoning_is_split_off(text, inside, expected):
-    assert split_reasoning(text, inside=inside) == expected
+    assert split_reasoning(text, inside=inside, unopened=False) == expected
+    unopened = ("a", "b") if text == "a</think>b" else expected
+    assert split_reasoning(text, inside=inside, unopened=True) == unopened
 
 
 def test_the_prompt_says_whether_a_reply_begins_inside_its_reasoning(family_of):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from agar.ledger.families.growing import GrowingReply
 from agar.ledger.tokenizer import Tokenizer
 from agar.types import Bools, Finish, Ids, Message, ToolSpec, Turn
 
@@ -68,6 +69,21 @@ class Family(Protocol):
             tools: what was offered; some families' arguments have no types of their own.
             prompt: int32 [m], what was sampled on, where the reply may begin inside its reasoning; a first question's
                 if None.
+        """
+        ...
+
+    def grow(
+        self, tools: Sequence[ToolSpec] = (), *, prompt: Ids | None = None, holds: Sequence[str] = ()
+    ) -> GrowingReply | None:
+        """Read a reply while it is sampled: whatever it gives, `parse` of the whole reply gives, too.
+
+        Args:
+            tools: what was offered.
+            prompt: int32 [m], what it is sampled on; a first question's if None.
+            holds: texts at which the reply may be cut; nothing from one on is given.
+
+        Returns:
+            None where this family's replies can only be read as a whole.
         """
         ...
 

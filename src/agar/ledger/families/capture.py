@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from agar.errors import ConfigError, LedgerError
 from agar.ledger.families.calls import JsonCalls
+from agar.ledger.families.growing import GrowingReply
 from agar.ledger.families.marking import Marking
 from agar.ledger.families.model import ChatModel
 from agar.ledger.families.reply import read_reply, reasoning_mark
@@ -68,8 +69,16 @@ class Capture:
             calls=self._calls,
             tools=tools,
             thinking=None if prompt is None else reasoning_mark(self._marking.last_token(prompt)),
+            unopened=True,
             finish=Finish.STOP if stopped else Finish.LENGTH,
         )
+
+    def grow(
+        self, tools: Sequence[ToolSpec] = (), *, prompt: Ids | None = None, holds: Sequence[str] = ()
+    ) -> GrowingReply | None:
+        """None: nothing is known of how the model reasons."""
+        del tools, prompt, holds
+        return None
 
     def strips_reasoning(self, new_messages: Sequence[Message]) -> bool:
         """False: every prompt is the template's own rendering already."""

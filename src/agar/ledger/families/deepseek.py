@@ -106,6 +106,7 @@ class DeepSeekR1(DeepSeekV3):
 
     name = "deepseek-r1"
     thinks = True
+    unopened = True
 
 
 class DeepSeekV31(DeepSeekV3):

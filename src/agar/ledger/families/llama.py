@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from agar.errors import LedgerError
 from agar.ledger.families.calls import UnreadableCall, after_space, json_call
+from agar.ledger.families.growing import GrowingReply
 from agar.ledger.families.templated import TemplateFamily
 from agar.types import Ids, Message, ToolCall, ToolSpec, Turn
 
@@ -40,6 +41,12 @@ class Llama3(TemplateFamily):
             meant = tagged or '"name"' in body  # else it is an answer that happens to be JSON
             return Turn(text=turn.text, finish=turn.finish, parse_error=str(reason) if meant else None)
         return Turn(tool_calls=calls, finish=turn.finish)
+
+    def grow(
+        self, tools: Sequence[ToolSpec] = (), *, prompt: Ids | None = None, holds: Sequence[str] = ()
+    ) -> GrowingReply | None:
+        """Read a reply while it is sampled; see `Family.grow`. One that may be a call is read as a whole."""
+        return self._grow(prompt, holds, whole=("{", _PYTHON) if tools else ())
 
 
 def _objects(text: str) -> tuple[ToolCall, ...]:

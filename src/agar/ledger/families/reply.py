@@ -14,18 +14,19 @@ def reasoning_mark(token: str | None) -> str | None:
     return token if token in (THINK, UNTHINK) else None
 
 
-def split_reasoning(reply: str, *, inside: bool) -> tuple[str | None, str]:
+def split_reasoning(reply: str, *, inside: bool, unopened: bool) -> tuple[str | None, str]:
     """Take the reasoning off the front of a reply's marked text.
 
     Args:
         reply: marked text.
         inside: whether the prompt ended inside the reasoning.
+        unopened: whether a closing mark makes all before it reasoning, opened or not.
 
     Returns:
         The reasoning, or None where there is no such block, and what follows. A block that never ends is all reasoning.
     """
     opened = reply.lstrip().startswith(THINK)
-    if not (inside or opened or UNTHINK in reply):
+    if not (inside or opened or (unopened and UNTHINK in reply)):
         return None, reply
     before, _, after = reply.partition(UNTHINK)
     return before.partition(THINK)[2] if opened else before, after
@@ -38,6 +39,7 @@ def read_reply(
     calls: CallFormat | None,
     tools: Sequence[ToolSpec],
     thinking: str | None,
+    unopened: bool,
     finish: Finish,
 ) -> Turn:
     """A reply's marked text as a turn.
@@ -51,9 +53,10 @@ def read_reply(
         calls: how calls are written; None where the family has none.
         tools: what was offered.
         thinking: the reasoning mark that the prompt ended in, where it ended in one.
+        unopened: whether a closing mark of reasoning makes all before it reasoning, opened or not.
         finish: why the reply ended.
     """
-    reasoning, rest = split_reasoning(reply, inside=thinking == THINK)
+    reasoning, rest = split_reasoning(reply, inside=thinking == THINK, unopened=unopened)
     text: list[str] = []
     found: list[ToolCall] = []
     error: str | None = None

@@ -15,9 +15,10 @@ import numpy as np
 
 from agar.errors import ConfigError, LedgerError
 from agar.ledger.families.calls import CallFormat
+from agar.ledger.families.growing import GrowingReply
 from agar.ledger.families.marking import SLOTS, Marking
 from agar.ledger.families.model import ChatModel
-from agar.ledger.families.reply import UNTHINK, read_reply, reasoning_mark
+from agar.ledger.families.reply import THINK, UNTHINK, read_reply, reasoning_mark
 from agar.ledger.families.template import ChatTemplate, Row
 from agar.ledger.images import images_of, require_all_images
 from agar.types import Bools, Finish, Ids, Message, ToolSpec, Turn
@@ -45,6 +46,8 @@ class TemplateFamily:
     """How its models write tool calls."""
     thinks: ClassVar[bool] = False
     """Whether its models reason before they answer."""
+    unopened: ClassVar[bool] = False
+    """Whether its models may reason without an opening mark where the prompt has none either."""
     image: ClassVar[str | None] = None
     """The token that its template writes for an image; None where it takes text only."""
     wire: ClassVar[Literal["object", "json"]] = "object"
@@ -109,8 +112,15 @@ class TemplateFamily:
             calls=self.calls,
             tools=tools,
             thinking=self._thinking(prompt),
+            unopened=self._unopened,
             finish=Finish.STOP if stopped else Finish.LENGTH,
         )
+
+    def grow(
+        self, tools: Sequence[ToolSpec] = (), *, prompt: Ids | None = None, holds: Sequence[str] = ()
+    ) -> GrowingReply | None:
+        """Read a reply while it is sampled; see `Family.grow`."""
+        return self._grow(prompt, holds, whole=())
 
     def reply(self, message: Message, *, prompt: Ids | None = None) -> Ids:
         """What a model samples to say `message`, stop token included.
@@ -186,7 +196,25 @@ class TemplateFamily:
         """What follows a reply whose last id is `last`, given what the template writes after it."""
         return ids[1:] if ids and ids[0] == last else ids
 
+    def _grow(self, prompt: Ids | None, holds: Sequence[str], *, whole: Sequence[str]) -> GrowingReply | None:
+        if not self.tokenizer.byte_level:
+            return None
+        return GrowingReply(
+            tokenizer=self.tokenizer,
+            stop_ids=self.stop_ids,
+            calls=self.calls,
+            thinking=self._thinking(prompt),
+            unopened=self._unopened,
+            whole=whole,
+            holds=holds,
+        )
+
     # ---------------------------------------------------------------------------------------------- internals
+
+    @property
+    def _unopened(self) -> bool:
+        # Where the marks are no tokens, nobody sees that a prompt ended inside the reasoning.
+        return self.unopened or (self.thinks and THINK not in self.tokenizer.added)
 
     def _following(self, previous_ids: Ids, new: Sequence[Message], *, generation: bool) -> list[int] | None:
         self._require(new, ())
