@@ -71,7 +71,7 @@ def freeze(value: Any) -> Hashable:
     """
     if isinstance(value, str):
         return value
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, Mapping)):  # asking for a dict first is much cheaper
         return ("{}", *sorted([(str(key), freeze(item)) for key, item in value.items()], key=_name))
     if isinstance(value, (list, tuple)):
         return ("[]", *[freeze(item) for item in value])
@@ -86,22 +86,31 @@ def unfit(value: Any, limit: int = MAX_NESTING) -> str | None:
     Nested more than `limit` deep, it exhausts the stack of whoever walks over it. Readers of JSON disagree on numbers
     that 64 bits do not hold: some refuse them, some round them, some write infinity as null.
     """
+    if isinstance(value, str):
+        return None
+    if isinstance(value, (dict, Mapping)):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return _unfit_number(value)
+    if limit <= 0:
+        return "are nested too deeply"
+    for item in value:
+        if (why := unfit(item, limit - 1)) is not None:
+            return why
+    return None
+
+
+def _unfit_number(value: Any) -> str | None:
     if isinstance(value, float):
         return None if math.isfinite(value) else "hold a number beyond 64 bits"
     if isinstance(value, int):
         return None if -(2**63) <= value < 2**64 else "hold a number beyond 64 bits"
-    if isinstance(value, Mapping):
-        value = value.values()
-    elif not isinstance(value, (list, tuple)):
-        return None
-    if limit <= 0:
-        return "are nested too deeply"
-    return next((why for item in value if (why := unfit(item, limit - 1)) is not None), None)
+    return None
 
 
 def _content(message: Message, canonicaliser: Canonicaliser | None) -> Hashable:
     content = message.content
-    if isinstance(content, tuple):
+    if not isinstance(content, str):
         if any(isinstance(part, ImagePart) for part in content):
             return content
         content = message.text

@@ -18,6 +18,7 @@ QUOTE = "\ufdd0"
 """Begins and ends a quoted character, as its number in hexadecimal. A Unicode noncharacter: no text should hold one."""
 SLOTS = ("\ufdd1", "\ufdd2")
 """Noncharacters that a caller may put into a template and find again in what it renders; foreign ones are quoted."""
+_LAST = 16  # ids in which the last control token nearly always is
 
 
 class Marking:
@@ -31,7 +32,7 @@ class Marking:
         self._tokenizer = tokenizer
         self._names = {id: text for text, id in tokenizer.added.items()}
         tokens = _any_of(tokenizer.added)
-        self._token = re.compile(tokens)
+        self._token = re.compile(f"({tokens})")
         # Every place where a token begins, also inside another one.
         self._hidden = re.compile(f"(?={tokens}).|[{QUOTE}{''.join(SLOTS)}]", re.DOTALL)
         self._quoted = re.compile(f"{QUOTE}([0-9a-f]+){QUOTE}")
@@ -76,12 +77,13 @@ class Marking:
             LedgerError: the text is not valid Unicode, or a template cut it inside a quote.
         """
         ids: list[int] = []
-        position = 0
-        for match in self._token.finditer(marked):
-            ids += self._plain(marked[position : match.start()])
-            ids.append(self._tokenizer.added[match[0]])
-            position = match.end()
-        ids += self._plain(marked[position:])
+        *pieces, last = self._token.split(marked)  # plain text and control tokens in turn
+        for plain, token in zip(pieces[::2], pieces[1::2], strict=True):
+            if plain:
+                ids += self._plain(plain)
+            ids.append(self._tokenizer.added[token])
+        if last:
+            ids += self._plain(last)
         return ids
 
     def ids(self, marked: str) -> Ids:
@@ -90,7 +92,11 @@ class Marking:
 
     def last_token(self, ids: Ids) -> str | None:
         """The last control token of a sequence, by its text; None where there is none."""
-        return next((self._names[int(id)] for id in ids[::-1] if int(id) in self._names), None)
+        for some in (ids[-_LAST:], ids[:-_LAST]):
+            for id in reversed(some.tolist()):
+                if id in self._names:
+                    return self._names[id]
+        return None
 
     def decode(self, ids: Sequence[int]) -> str:
         """Ids as marked text: only real control tokens stand as themselves."""
@@ -107,9 +113,9 @@ class Marking:
         return "".join(pieces)
 
     def _plain(self, marked: str) -> Sequence[int]:
-        if not marked:
-            return ()
-        if QUOTE in marked and QUOTE in self._quoted.sub("", marked):
+        if QUOTE not in marked:
+            return self._tokenizer.ids_of(marked)
+        if QUOTE in self._quoted.sub("", marked):
             raise LedgerError("the chat template cuts texts apart: what it makes of this one cannot be encoded")
         return self._tokenizer.ids_of(self.unquote(marked))
 
