@@ -50,7 +50,7 @@ class EnginePool:
         self._temporary = tempfile.TemporaryDirectory(prefix="agar-engines-") if run_dir is None else None
         self.run_dir = Path(self._temporary.name) if self._temporary is not None else Path(run_dir or "")
         self.gate = Gate(version)
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter(engine_failures=0, engine_recoveries=0, router_deaths=0)
         self.start_s: dict[str, float] = {}
         self.engines: list[ManagedEngine] = []
         self._first_version = version

@@ -36,7 +36,7 @@ class LiveRollouts:
         families: by policy, for the checks that render again.
         closely: traces of each batch that are rendered, written and read again.
         parity: scores rows again before they are trained; None leaves it.
-        keep: called with the traces of each batch.
+        keep: called with the traces of each batch, in a thread.
         alter: applied to the samples once they have passed the audit.
     """
 
@@ -80,7 +80,7 @@ class LiveRollouts:
         self._taken_once = True
         traces = [trace for group in groups for trace in group.traces]
         if self._keep is not None:
-            self._keep(traces)
+            await asyncio.to_thread(self._keep, traces)  # megabytes: episodes are being played meanwhile
         samples = [sample for t in traces for sample in emit(t, self._record, version=versions[t.policy])]
         metrics: dict[str, float] = {}
         if self._audit != "off":

@@ -37,6 +37,14 @@ def test_a_row_of_each_batch_is_scored_again_before_it_is_trained(trained):
     assert all(row["ledger/looked_at_I6"] == 4 and row["ledger/violations"] == 0 for row in trained.steps())
 
 
+def test_a_step_says_what_gateway_and_engines_counted(trained):
+    last = trained.steps()[-1]
+    assert last["gateway/sessions_sealed_count"] >= 4 * 6 * 4
+    assert last["gateway/refused_calls_count"] == 0
+    assert last["engines/serving_count"] == 2
+    assert last["engines/engine_failures_count"] == 0
+
+
 def test_every_token_carries_the_version_that_sampled_it(trained):
     for step in (1, 2, 3, 4):
         traces = list(load_traces(trained.folder / "traces" / f"step-{step:06d}.jsonl"))

@@ -90,8 +90,8 @@ def test_what_no_single_field_can_know_is_checked_too(tmp_path, model, override,
 
 
 def test_arguments_that_the_constructor_refuses_are_found_before_anything_starts(tmp_path, model):
-    wrong = recipe(tmp_path, model, "tasks.0.env=Hunt-v0", 'tasks.0.kwargs.sandbox={backend="docker"}')
-    with pytest.raises(ConfigError, match=r"tasks\.0\.kwargs = .*docker.*Hunt-v0 cannot be made"):
+    wrong = recipe(tmp_path, model, "tasks.0.env=Hunt-v0", 'tasks.0.kwargs.sandbox={backend="chroot"}')
+    with pytest.raises(ConfigError, match=r"tasks\.0\.kwargs = .*chroot.*Hunt-v0 cannot be made"):
         wrong.check("rollout")
 
 

@@ -23,7 +23,7 @@ from agar.rollout.grading import grading_of
 from agar.rollout.retry import Play
 from agar.rollout.scheduler import Stream
 from agar.rollout.streams import cursor_of, tasks_of
-from agar.types import TaskRow
+from agar.types import Metrics, TaskRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +33,14 @@ class Players:
     Attributes:
         pools: the engines of each policy.
         families: renders and parses for each policy.
+        gateway: what agents call.
         runner: plays attempts.
         recipe: the settings.
     """
 
     pools: Mapping[str, EnginePool]
     families: Mapping[str, Family]
+    gateway: Gateway
     runner: EpisodeRunner
     recipe: Recipe
 
@@ -50,6 +52,14 @@ class Players:
             return await self.runner.play(attempt, sampling)
 
         return play
+
+    def metrics(self) -> Metrics:
+        """What the gateway and the engines counted since they started; engines of one policy among several by name."""
+        found = dict(self.gateway.metrics())
+        for name, pool in self.pools.items():
+            prefix = "" if len(self.pools) == 1 else f"{name}/"
+            found |= {f"{prefix}{key}": value for key, value in pool.metrics().items()}
+        return found
 
     def streams(self) -> list[Stream]:
         """A cursor for each `[[tasks]]` table."""
@@ -126,4 +136,4 @@ async def playing(recipe: Recipe, *, logs: Path) -> AsyncIterator[Players]:
         runner = EpisodeRunner(
             gateway=gateway, agent=agent, make_env=lambda name, kwargs: make(name, **kwargs), config=recipe.rollout
         )
-        yield Players(pools=pools, families=families, runner=runner, recipe=recipe)
+        yield Players(pools=pools, families=families, gateway=gateway, runner=runner, recipe=recipe)

@@ -161,7 +161,7 @@ class Run:
     ) -> Loop:
         async def at_boundary(step: int, trained: Mapping[str, Metrics], batch: Metrics) -> None:
             if trained:
-                self._report(step, trained, batch)
+                self._report(step, trained, batch, players.metrics() if players is not None else {})
             every = self.recipe.run.checkpoint_every_steps
             if trained and every and step % every == 0:
                 await self._save(trainers, source)
@@ -187,8 +187,8 @@ class Run:
         self._result.stopped = self._progress.step < self.recipe.run.steps
         self.closing = True
 
-    def _report(self, step: int, trained: Mapping[str, Metrics], batch: Metrics) -> None:
-        row: dict[str, float] = dict(batch)
+    def _report(self, step: int, trained: Mapping[str, Metrics], batch: Metrics, counted: Metrics) -> None:
+        row: dict[str, float] = {**batch, **counted}
         for name, metrics in trained.items():
             prefix = "" if len(trained) == 1 else f"{name}/"
             row |= {f"{prefix}{key}": value for key, value in metrics.items()}
