@@ -2,7 +2,6 @@
 
 from itertools import combinations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,10 +49,12 @@ def test_shuffled_rewards_stay_in_their_group_and_are_one_value_per_trajectory()
     samples.append(sample(0, "0/1", 1.0))  # a second sample of trajectory 0/1
     moved = False
     for seed in range(5):
-        dealt = shuffle_rewards(samples, np.random.default_rng(seed))
+        dealt = shuffle_rewards(samples, seed=seed)
         for group, values in rewards.items():
             assert sorted(s.reward for s in dealt[:8] if s.group.ordinal == group) == sorted(values)
         assert dealt[8].reward == dealt[1].reward
         assert all(not s.rewards.any() for s in dealt)
         moved |= [s.reward for s in dealt[:8]] != [s.reward for s in samples[:8]]
+        alone = shuffle_rewards([s for s in samples if s.group.ordinal == 1], seed=seed)
+        assert [s.reward for s in alone] == [s.reward for s in dealt if s.group.ordinal == 1], "groups do not matter"
     assert moved

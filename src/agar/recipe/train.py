@@ -8,8 +8,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-import numpy as np
-
 from agar.ledger.parity import ParityCheck
 from agar.ledger.trace import Trace
 from agar.loop import Loop, Progress
@@ -132,7 +130,6 @@ class Run:
     def _live(self, trainers: Mapping[str, RayPolicyTrainer], players: Players) -> LiveRollouts:
         rollout, ledger = self.recipe.rollout, self.recipe.ledger
         scheduler = Scheduler(streams=players.streams(), play=players.play(), config=rollout, seed=self.recipe.run.seed)
-        rng = np.random.default_rng(self.recipe.run.seed)
         return LiveRollouts(
             scheduler=scheduler,
             boundaries=[pool.publishing for pool in players.pools.values()],
@@ -146,7 +143,7 @@ class Run:
                 tolerance_nats=ledger.parity_nats,
             ),
             keep=self._keep if self.recipe.run.keep_traces else None,
-            alter=partial(shuffle_rewards, rng=rng) if self.recipe.run.shuffle_rewards else None,
+            alter=partial(shuffle_rewards, seed=self.recipe.run.seed) if self.recipe.run.shuffle_rewards else None,
         )
 
     def _keep(self, traces: Sequence[Trace]) -> None:
