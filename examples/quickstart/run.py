@@ -11,34 +11,14 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
 from agar.errors import AgarError
-
-if TYPE_CHECKING:
-    from agar.recipe.train import Result
+from agar.examples import stages
+from agar.examples.stages import Learnt
 
 HERE = Path(__file__).resolve().parent
 SFT, TRAIN = HERE / "sft.toml", HERE / "train.toml"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Learnt:
-    """What reinforcement learning came to.
-
-    Attributes:
-        before: mean held-out reward of the warmed-up policy, sampled at temperature 1.
-        after: the same after reinforcement learning.
-        folder: the run folder of the reinforcement learning.
-        policy: the trained policy, a Hugging Face model folder.
-    """
-
-    before: float
-    after: float
-    folder: Path
-    policy: Path
 
 
 def warm_up(directory: Path, *, seed: int) -> Path | None:
@@ -55,16 +35,8 @@ def warm_up(directory: Path, *, seed: int) -> Path | None:
         AgarError: the stage failed; the message says what to do.
     """
     from agar.examples.quickstart.policy import make
-    from agar.recipe.start.folder import link
 
-    start = make(directory / f"start-{seed}", seed=seed)
-    warmed = _stage("sft", SFT, [f"--policies.main.model={start}", *_shared(directory, seed)])
-    if warmed.stopped or warmed.checkpoint is None:
-        return None
-    warm = warmed.checkpoint.path / "main" / "hf"
-    link(directory / "start", start)
-    link(directory / "warm", warm)
-    return warm
+    return stages.warm_up(directory, seed=seed, recipe=SFT, make=lambda folder, seed: make(folder, seed=seed))
 
 
 def reinforce(directory: Path, warm: Path, *, seed: int, overrides: Sequence[str] = ()) -> Learnt | None:
@@ -82,23 +54,7 @@ def reinforce(directory: Path, warm: Path, *, seed: int, overrides: Sequence[str
     Raises:
         AgarError: the stage failed; the message says what to do.
     """
-    from agar.recipe.picture import draw
-
-    words = [f"--policies.main.model={warm}", *_shared(directory, seed), *overrides]
-    trained = _stage("train", TRAIN, words)
-    if trained.stopped or trained.checkpoint is None or not trained.after:
-        return None
-    draw(trained.folder.metrics, trained.folder.picture, title=f"Hunt-v0, seed {seed}")
-    return Learnt(
-        before=trained.before[0].reward_mean,
-        after=trained.after[0].reward_mean,
-        folder=trained.folder.path,
-        policy=trained.checkpoint.path / "main" / "hf",
-    )
-
-
-def _shared(directory: Path, seed: int) -> list[str]:
-    return [f"--run.dir={directory}", f"--run.seed={seed}"]
+    return stages.reinforce(directory, warm, seed=seed, recipe=TRAIN, title="Hunt-v0", overrides=overrides)
 
 
 def missing() -> list[str]:
@@ -111,14 +67,6 @@ def missing() -> list[str]:
         for finding in examine(CHECKS)
         if finding.status is Status.MISSING
     ]
-
-
-def _stage(command: Literal["sft", "train"], recipe: Path, overrides: Sequence[str]) -> "Result":
-    """One command of `agar`, within this process."""
-    from agar.cli.train import stage
-
-    print(f"\n$ agar {command} {recipe} {' '.join(overrides)}", flush=True)
-    return stage(command, recipe, overrides)
 
 
 def main(words: Sequence[str] | None = None) -> int:

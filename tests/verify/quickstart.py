@@ -13,7 +13,8 @@ import sys
 import time
 from pathlib import Path
 
-from agar.examples.quickstart.run import Learnt, reinforce, warm_up
+from agar.examples.quickstart.run import reinforce, warm_up
+from agar.examples.stages import Learnt
 
 CONTROLS = {
     "gain_without_learning": ["--policies.main.optimizer.lr=0"],

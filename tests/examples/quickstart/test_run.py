@@ -40,7 +40,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, stages: Stages) -> Stages:
-    monkeypatch.setattr(run, "_stage", stages)
+    monkeypatch.setattr("agar.examples.stages.stage", stages)
     return stages
 
 

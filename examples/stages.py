@@ -1,0 +1,134 @@
+"""The stages of a small example: a policy made on the spot, a warm-up, reinforcement learning, a picture of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from agar.recipe.start.policy import PolicyConfig
+    from agar.recipe.train import Result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learnt:
+    """What reinforcement learning came to.
+
+    Attributes:
+        before: mean held-out reward of the warmed-up policy, sampled at temperature 1.
+        after: the same after reinforcement learning.
+        folder: the run folder of the reinforcement learning.
+        policy: the trained policy, a Hugging Face model folder.
+    """
+
+    before: float
+    after: float
+    folder: Path
+    policy: Path
+
+
+def warm_up(
+    directory: Path, *, seed: int, recipe: Path, make: Callable[[Path, int], Path] | None = None
+) -> Path | None:
+    """Make a starting policy and let it imitate.
+
+    Args:
+        directory: where run folders go; `start` and `warm` in it name the policies made last.
+        seed: seed of the weights and the demonstrations.
+        recipe: what is imitated, as `agar sft` takes it.
+        make: writes the random policy into a folder, from a seed; None makes one for the recipe's demonstrations.
+
+    Returns:
+        The policy, a Hugging Face model folder; None where it was asked to stop before the end.
+
+    Raises:
+        AgarError: the stage failed; the message says what to do.
+    """
+    from agar.recipe.start.folder import link
+
+    start = (make or _maker(recipe))(directory / f"start-{seed}", seed)
+    warmed = stage("sft", recipe, [f"--policies.main.model={start}", *_shared(directory, seed)])
+    if warmed.stopped or warmed.checkpoint is None:
+        return None
+    warm = warmed.checkpoint.path / "main" / "hf"
+    link(directory / "start", start)
+    link(directory / "warm", warm)
+    return warm
+
+
+def reinforce(
+    directory: Path, warm: Path, *, seed: int, recipe: Path, title: str, overrides: Sequence[str] = ()
+) -> Learnt | None:
+    """Train the warmed-up policy by reinforcement learning, and draw the picture.
+
+    Args:
+        directory: where run folders go.
+        warm: the policy to start from.
+        seed: seed of the tasks.
+        recipe: what is played, as `agar train` takes it; its first evaluation is what is reported.
+        title: of the picture; the seed is added.
+        overrides: dotted settings, as on the command line.
+
+    Returns:
+        What was learnt; None where it was asked to stop before the end.
+
+    Raises:
+        AgarError: the stage failed; the message says what to do.
+    """
+    from agar.recipe.picture import draw
+
+    words = [f"--policies.main.model={warm}", *_shared(directory, seed), *overrides]
+    trained = stage("train", recipe, words)
+    if trained.stopped or trained.checkpoint is None or not trained.after:
+        return None
+    draw(trained.folder.metrics, trained.folder.picture, title=f"{title}, seed {seed}")
+    return Learnt(
+        before=trained.before[0].reward_mean,
+        after=trained.after[0].reward_mean,
+        folder=trained.folder.path,
+        policy=trained.checkpoint.path / "main" / "hf",
+    )
+
+
+def stage(command: Literal["sft", "train"], recipe: Path, overrides: Sequence[str]) -> "Result":
+    """One command of `agar`, within this process; the line that would run it is printed first.
+
+    Raises:
+        AgarError: it failed.
+    """
+    from agar.cli.train import stage
+
+    print(f"\n$ agar {command} {recipe} {' '.join(overrides)}", flush=True)
+    return stage(command, recipe, overrides)
+
+
+def make_for(recipe: Path, directory: Path, *, seed: int, shape: "PolicyConfig | None" = None) -> Path:
+    """Write a random policy whose tokenizer is trained on the demonstrations of a recipe.
+
+    Args:
+        recipe: what will be imitated, as `agar sft` takes it.
+        directory: made if missing.
+        seed: seed of the weights.
+        shape: the policy's; half a million parameters by default.
+
+    Raises:
+        ConfigError: the recipe has no demonstrations, or the vocabulary is too small.
+    """
+    from agar.config import resolve
+    from agar.errors import ConfigError
+    from agar.recipe.config import Recipe
+    from agar.recipe.start.policy import make
+    from agar.recipe.start.transcripts import texts
+
+    settings = resolve(Recipe, files=[recipe], overrides=[f"--policies.main.model={directory}"]).config
+    if settings.demonstrations is None:
+        raise ConfigError(f"{recipe} has no [demonstrations]: a tokenizer is trained on them")
+    return make(directory, texts(settings.demonstrations), seed=seed, config=shape)
+
+
+def _maker(recipe: Path) -> Callable[[Path, int], Path]:
+    return lambda directory, seed: make_for(recipe, directory, seed=seed)
+
+
+def _shared(directory: Path, seed: int) -> list[str]:
+    return [f"--run.dir={directory}", f"--run.seed={seed}"]
