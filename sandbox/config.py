@@ -16,8 +16,18 @@ _TAKEN = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc"
 class SandboxSpec(BaseConfig):
     """What a sandbox is made of and how much it may use."""
 
-    backend: Literal["bubblewrap", "fake"] = "bubblewrap"
-    """What isolates: `bubblewrap` (Linux namespaces, no daemon) or `fake` (scripted, runs nothing; for tests)."""
+    backend: Literal["bubblewrap", "docker", "fake"] = "bubblewrap"
+    """What isolates: `bubblewrap` (Linux namespaces, no daemon), `docker` (a container of a Docker engine) or `fake`
+    (scripted, runs nothing; for tests)."""
+    image: str | None = None
+    """Root file system of a Docker sandbox: the name of an image that the engine has, or the absolute path of a tarball
+    of one. None packs one from this machine's own shell, core utilities, Python and git."""
+    engine: Path | None = None
+    """The Docker engine's unix socket; None takes `DOCKER_HOST`, else /var/run/docker.sock. Podman's serves too."""
+    runtime: str | None = None
+    """How the Docker engine runs containers, by a name that it knows (`runc`, `runsc`); None takes its default."""
+    user: int = Field(1000, ge=1, lt=65_000)
+    """The user, and group, that commands see themselves as; never root."""
     network: Literal["none", "gateway"] = "none"
     """What the sandbox can reach: nothing but its own loopback, or there also one port, behind which is the gateway."""
     mounts: dict[str, Path] = Field(default_factory=dict)

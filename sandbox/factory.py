@@ -33,6 +33,10 @@ def create(spec: SandboxSpec, *, gateway: Path | None = None) -> Sandbox:
         from agar.sandbox.fake import FakeSandbox
 
         return FakeSandbox(spec)
+    if spec.backend == "docker":
+        from agar.sandbox.docker.sandbox import DockerSandbox
+
+        return DockerSandbox(spec, gateway=gateway)
     from agar.sandbox.bubblewrap import BubblewrapSandbox
 
     return BubblewrapSandbox(spec, gateway=gateway)

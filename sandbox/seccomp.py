@@ -9,6 +9,7 @@ System calls of another word size are killed by libseccomp's default for foreign
 
 import errno
 import os
+from contextlib import suppress
 from functools import lru_cache
 from types import ModuleType
 
@@ -24,8 +25,11 @@ _REFUSED = """
 """
 _ABSENT = "io_uring_setup io_uring_enter io_uring_register clone3 memfd_secret"
 _UNACCOUNTED = "shmget msgget semget memfd_create"
-_FAMILIES = {1: "unix", 2: "inet", 10: "inet6", 16: "netlink"}
-_NEW_NAMESPACES = 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000 | 0x00020000
+FAMILIES = {1: "unix", 2: "inet", 10: "inet6", 16: "netlink"}
+"""Socket families that may be used."""
+NETLINK = 16
+NEW_NAMESPACES = 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000 | 0x00020000
+"""Flags of `clone` that may not be used."""
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _FIRST_UNKNOWN, _LAST_UNKNOWN = 451, 640  # numbers that libseccomp 2.5 has no names for; shared by all 64-bit machines
 
@@ -60,6 +64,29 @@ def program(*, memory_accounted: bool = True) -> bytes:
         ) from error
 
 
+def allowed_names() -> list[str]:
+    """The calls that may be made whatever their arguments, for a filter that lists those.
+
+    Raises:
+        MissingExtraError: pyseccomp is not installed.
+        UnsupportedPlatformError: libseccomp is not installed.
+    """
+    seccomp = _module()
+    checked = {"socket", "socketpair", "clone"}
+    refused = {*_REFUSED.split(), *_ABSENT.split(), *checked}
+    found = set()
+    for number in range(_FIRST_UNKNOWN):
+        with suppress(ValueError):  # numbers have gaps
+            name = seccomp.resolve_syscall(seccomp.system_arch(), number)
+            found.add(name.decode() if isinstance(name, bytes) else str(name))
+    return sorted(found - refused)
+
+
+def absent_names() -> list[str]:
+    """The calls that answer ENOSYS, as on a kernel without them."""
+    return _ABSENT.split()
+
+
 def _module() -> ModuleType:
     try:
         import pyseccomp
@@ -86,15 +113,15 @@ def _add_rules(seccomp: ModuleType, rules: object, memory_accounted: bool) -> No
         add(absent, number)
     # The kernel reads 32 bits of these arguments, so the comparison must mask: 1 << 32 | 40 is also AF_VSOCK.
     for family in range(64):
-        if family not in _FAMILIES:
+        if family not in FAMILIES:
             add(refuse, "socket", seccomp.Arg(0, seccomp.MASKED_EQ, 0xFFFFFFFF, family))
             add(refuse, "socketpair", seccomp.Arg(0, seccomp.MASKED_EQ, 0xFFFFFFFF, family))
     for protocol in range(1, 32):  # of netlink, only route: `ip`, getifaddrs
         netlink = seccomp.Arg(0, seccomp.MASKED_EQ, 0xFFFFFFFF, 16)
         add(refuse, "socket", netlink, seccomp.Arg(2, seccomp.MASKED_EQ, 0xFFFFFFFF, protocol))
     bit = 1
-    while bit <= _NEW_NAMESPACES:
-        if bit & _NEW_NAMESPACES:
+    while bit <= NEW_NAMESPACES:
+        if bit & NEW_NAMESPACES:
             add(refuse, "clone", seccomp.Arg(0, seccomp.MASKED_EQ, bit, bit))
         bit <<= 1
     for request in (_TIOCSTI, _TIOCLINUX):  # would type into the terminal of whoever started us

@@ -1,0 +1,231 @@
+"""One container: made, running a command at a time, gone."""
+
+import asyncio
+import json
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agar.errors import ConfigError, SandboxError
+from agar.sandbox.base import KilledBy
+from agar.sandbox.config import GATEWAY_PORT, SandboxSpec
+from agar.sandbox.docker.attached import Attached
+from agar.sandbox.docker.engine import OWNER, Engine
+from agar.sandbox.docker.hardening import container
+from agar.sandbox.docker.listener import listen_in
+from agar.sandbox.keeper import identity
+
+CLOSE_TIMEOUT_S = 15.0
+"""How long the end of a killed process tree may take."""
+_LOOKS = 40  # for what the engine learns a moment late
+_LOOK_S = 0.025
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What one process in a container did.
+
+    Attributes:
+        code: its exit status.
+        out: what it wrote to its output, cut.
+        err: what it wrote to its errors, cut.
+        truncated: whether either was cut.
+        killed_by: None where it ended by itself.
+        wall_s: seconds from its start until its last process was gone.
+    """
+
+    code: int
+    out: bytes
+    err: bytes
+    truncated: bool
+    killed_by: KilledBy | None
+    wall_s: float
+
+
+class Container:
+    """A container whose first process kills on demand, and ends when we hang up (see `hardening.INIT`)."""
+
+    def __init__(self, engine: Engine, name: str, init: Attached, pid: int) -> None:
+        self._engine, self._name, self._init, self._pid = engine, name, init, pid
+        self._kills = 0
+        self._listening: socket.socket | None = None
+
+    @classmethod
+    async def make(cls, engine: Engine, spec: SandboxSpec) -> "Container":
+        """Create and start one.
+
+        Raises:
+            ConfigError: a mount's source is not there.
+            SandboxError: the engine refused.
+        """
+        _check_mounts(spec)
+        await engine.sweep()
+        image = await engine.image(spec.image)
+        body = container(spec, image=image, labels={OWNER: identity()})
+        made = await engine.call("POST", "/containers/create", body=body)
+        name = str(made["Id"])
+        try:
+            init = await engine.attach(f"/containers/{name}/attach?stream=1&stdin=1&stdout=1")
+            try:
+                await engine.call("POST", f"/containers/{name}/start")
+                state = (await engine.call("GET", f"/containers/{name}/json"))["State"]
+            except BaseException:
+                init.close()
+                raise
+        except BaseException:
+            await asyncio.shield(engine.remove(name))
+            raise
+        return cls(engine, name, init, int(state["Pid"]))
+
+    async def run(
+        self,
+        words: Sequence[str],
+        *,
+        user: int,
+        env: Mapping[str, str],
+        stdin: bytes,
+        timeout_s: float,
+        limit_bytes: int,
+    ) -> Ran:
+        """Run a command, then kill whatever it has left; one at a time.
+
+        Args:
+            words: what to run.
+            user: as whom, and in whose group.
+            env: variables beside the engine's own few.
+            stdin: what it reads.
+            timeout_s: its deadline, in seconds.
+            limit_bytes: how much of its output, and of its errors, is kept; it is killed for more.
+
+        Raises:
+            SandboxError: the container is gone.
+        """
+        began, wall_began = time.monotonic(), time.time()
+        kept: dict[int, bytearray] = {1: bytearray(), 2: bytearray()}
+        killed_by: KilledBy | None = None
+        body = {
+            "AttachStdin": bool(stdin),
+            "AttachStdout": True,
+            "AttachStderr": True,
+            "User": f"{user}:{user}",
+            "Env": [f"{name}={value}" for name, value in env.items()],
+            "Cmd": list(words),
+        }
+        made = await self._engine.call("POST", f"/containers/{self._name}/exec", body=body)
+        try:
+            async with asyncio.timeout(timeout_s):
+                link = await self._engine.attach(f"/exec/{made['Id']}/start", {"Detach": False, "Tty": False})
+                try:
+                    killed_by = await _follow(link, stdin, kept, limit_bytes)
+                finally:
+                    link.close()
+        except TimeoutError:
+            killed_by = "timeout"
+        finally:
+            await asyncio.shield(asyncio.ensure_future(self._kill_all()))
+        state = await self._ended(made["Id"])
+        code = 137 if killed_by else state["ExitCode"]
+        if killed_by is None and code != 0 and await self._was_short_of_memory(wall_began, code):
+            killed_by = "memory"
+        if not killed_by and not state["Pid"]:
+            raise SandboxError(f"a command could not be started: {bytes(kept[1] + kept[2]).decode(errors='replace')}")
+        return Ran(
+            code=code,
+            out=bytes(kept[1][:limit_bytes]),
+            err=bytes(kept[2][:limit_bytes]),
+            truncated=max(map(len, kept.values())) > limit_bytes,
+            killed_by=killed_by,
+            wall_s=time.monotonic() - began,
+        )
+
+    def listening(self) -> socket.socket:
+        """The socket that listens at the gateway's port inside the container; made at the first call.
+
+        Raises:
+            UnsupportedPlatformError: we may not enter the container's network.
+        """
+        if self._listening is None:
+            self._listening = listen_in(self._pid, GATEWAY_PORT)
+        return self._listening
+
+    async def remove(self) -> None:
+        """Kill it, remove it, and see it gone.
+
+        Raises:
+            SandboxError: it was not gone within the deadline.
+        """
+        self._init.close()
+        if self._listening is not None:
+            self._listening.close()
+        await self._engine.remove(self._name)
+
+    async def _kill_all(self) -> None:
+        """Kill every process but the container's first, and wait until they are gone."""
+        self._kills += 1
+        word = str(self._kills).encode()
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._init.send(word + b"\n")
+                said = b""
+                async for _, data in self._init.frames():
+                    said += data
+                    if word in said.split(b"\n"):
+                        return
+        except TimeoutError as error:
+            raise SandboxError(
+                f"a container's processes were not gone {CLOSE_TIMEOUT_S:g} s after they were killed: is the machine "
+                "out of memory?"
+            ) from error
+        except OSError as error:
+            raise SandboxError(f"the container {self._name[:12]} died: {error}; make a new sandbox") from error
+        raise SandboxError(f"the container {self._name[:12]} died, and its files with it: make a new sandbox")
+
+    async def _ended(self, name: str) -> Any:
+        for _ in range(_LOOKS):
+            state = await self._engine.call("GET", f"/exec/{name}/json")
+            if not state["Running"] and state["ExitCode"] is not None:
+                return state
+            await asyncio.sleep(_LOOK_S)
+        raise SandboxError("the Docker engine did not notice the end of a command within a second: see its log")
+
+    async def _was_short_of_memory(self, since: float, code: int) -> bool:
+        """Whether the kernel has killed for memory; the engine hears of it on another way than of the end."""
+        filters = json.dumps({"container": [self._name], "event": ["oom"]})
+        for _ in range(4 if code == 137 else 1):
+            path = f"/events?since={since:.9f}&until={time.time():.9f}&filters={filters}"
+            if await self._engine.call("GET", path):
+                return True
+            await asyncio.sleep(_LOOK_S)
+        return False
+
+
+def _check_mounts(spec: SandboxSpec) -> None:
+    for place, path in spec.mounts.items():
+        if not os.path.exists(path):  # the engine would make a folder of that name
+            raise ConfigError(f"mounts: there is no {path} that we can reach, to show as {place}: correct the path")
+
+
+async def _follow(link: Attached, stdin: bytes, kept: dict[int, bytearray], limit_bytes: int) -> KilledBy | None:
+    """Feed a process and read what it writes until it has ended, or has written too much."""
+    feeding = asyncio.ensure_future(_feed(link, stdin)) if stdin else None
+    try:
+        async for stream, data in link.frames():
+            kept[stream] += data
+            if len(kept[stream]) > limit_bytes:
+                return "output"
+    finally:
+        if feeding is not None:
+            feeding.cancel()
+            await asyncio.wait([feeding])
+    return None
+
+
+async def _feed(link: Attached, stdin: bytes) -> None:
+    try:
+        await link.send(stdin)
+        link.end_input()
+    except OSError:
+        return  # it has ended, or does not read

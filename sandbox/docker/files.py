@@ -1,0 +1,113 @@
+"""Files of a container, moved as tar streams through commands that run in it.
+
+The engine's own copying cannot see a tmpfs. Nothing else runs in the container meanwhile, so what the code has planted
+stays as it is, and a path that leaves the workspace by a link ends in the container's read-only root.
+"""
+
+import io
+import os
+import posixpath
+import tarfile
+from collections import Counter
+from pathlib import Path
+from typing import IO
+
+from agar.errors import ToolError
+from agar.sandbox.base import Transfer
+
+# $1 is the path. Each says why it will not, and ends with 3: the agent's mistake.
+READ = """
+real=$(readlink -f -- "$1") || { echo 'No such file or directory' >&2; exit 3; }
+case "$real" in /work/*|/tmp/*) ;; *) echo 'No such file or directory inside the sandbox' >&2; exit 3;; esac
+[ -e "$real" ] || { echo 'No such file or directory' >&2; exit 3; }
+[ -d "$real" ] && { echo 'is a directory: name a regular file' >&2; exit 3; }
+[ -f "$real" ] || { echo 'is not a regular file: name a regular file' >&2; exit 3; }
+exec cat -- "$real"
+"""
+WRITE = """
+mkdir -p -- "$(dirname -- "$1")" || exit 3
+real=$(readlink -f -- "$1") || { echo 'No such file or directory' >&2; exit 3; }
+case "$real" in /work/*|/tmp/*) ;; *) echo 'No such file or directory inside the sandbox' >&2; exit 3;; esac
+[ -e "$real" ] && [ ! -f "$real" ] && { echo 'is not a regular file: name a regular file' >&2; exit 3; }
+exec cat > "$real" || exit 3
+"""
+PUT = 'mkdir -p -- "$1" && cd -- "$1" || exit 3; real=$(pwd -P); '
+PUT += """case "$real/" in /work/*|/tmp/*) ;; *) echo 'lies outside the sandbox' >&2; exit 3;; esac
+exec tar -xf - --no-same-owner
+"""
+GET = """
+real=$(readlink -f -- "$1") || { echo 'No such file or directory' >&2; exit 3; }
+case "$real/" in /work/*|/tmp/*) ;; *) echo 'No such file or directory inside the sandbox' >&2; exit 3;; esac
+[ -e "$real" ] || { echo 'No such file or directory' >&2; exit 3; }
+if [ -d "$real" ]; then cd -- "$real" && exec tar -cf - . 2>/dev/null; fi
+[ -f "$real" ] || { echo 'is not a regular file: name a regular file' >&2; exit 3; }
+cd -- "$(dirname -- "$real")" && exec tar -cf - -- "$(basename -- "$real")"
+"""
+
+
+def pack(source: Path, archive: IO[bytes]) -> Transfer:
+    """Write a folder as a tarball, without its links and special files.
+
+    Args:
+        source: the folder.
+        archive: where to write.
+    """
+    total, skipped = Counter[str](), Counter[str]()
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        for folder, folders, names in os.walk(source):
+            here = Path(folder)
+            skipped["symlink"] += sum((here / name).is_symlink() for name in folders)
+            for name in sorted(folders):
+                if not (here / name).is_symlink():
+                    member = tarfile.TarInfo(str((here / name).relative_to(source)))
+                    member.type, member.mode = tarfile.DIRTYPE, 0o755
+                    tar.addfile(member)
+            for name in sorted(names):
+                item = here / name
+                if item.is_symlink() or not item.is_file():
+                    skipped["symlink" if item.is_symlink() else "special"] += 1
+                    continue
+                data = item.read_bytes()
+                member = tarfile.TarInfo(str(item.relative_to(source)))
+                member.size, member.mode = len(data), 0o644
+                tar.addfile(member, io.BytesIO(data))
+                total.update(files=1, bytes=len(data))
+    return Transfer(files=total["files"], size_bytes=total["bytes"], skipped=dict(+skipped))
+
+
+def unpack(archive: bytes, source: str, target: Path, limit_bytes: int) -> Transfer:
+    """Write a tarball that hostile code may have shaped; only regular files, only below `target`.
+
+    Args:
+        archive: the tarball; one member called as the source itself is a single file.
+        source: the path that was asked for, for messages.
+        target: where to.
+        limit_bytes: the most that is written.
+
+    Raises:
+        ToolError: there is more.
+    """
+    total, skipped = Counter[str](), Counter[str]()
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        members = tar.getmembers()
+        single = bool(members) and members[0].isreg() and members[0].name == posixpath.basename(members[0].name)
+        if not single:
+            target.mkdir(parents=True, exist_ok=True)
+        for member in members:
+            parts = [part for part in member.name.split("/") if part not in ("", ".")]
+            if ".." in parts:
+                skipped["outside"] += 1
+                continue
+            place = target if single else target.joinpath(*parts)
+            if member.isdir():
+                place.mkdir(parents=True, exist_ok=True)
+            elif member.isreg() or member.islnk():  # a hard link's content is that of a member before it
+                file = tar.extractfile(member)
+                data = file.read(limit_bytes + 1) if file else b""
+                if total["bytes"] + len(data) > limit_bytes:
+                    raise ToolError(f"{source!r} holds more than {limit_bytes} bytes: ask for less of it")
+                place.write_bytes(data)
+                total.update(files=1, bytes=len(data))
+            else:
+                skipped["symlink" if member.issym() else "special"] += 1
+    return Transfer(files=total["files"], size_bytes=total["bytes"], skipped=dict(skipped))
