@@ -1,15 +1,15 @@
 """Environments whose agent has tools, and perhaps a sandbox in which they run."""
 
 import asyncio
-import functools
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agar.envs.artifacts import Artifacts
 from agar.envs.base import AsyncEnv, StepResult
 from agar.envs.contract import checked_observation
 from agar.envs.episode_sandbox import EpisodeSandbox
+from agar.envs.episode_tools import EpisodeTools
 from agar.envs.spaces import Observation
 from agar.errors import ConfigError, EnvError, SandboxError, ToolError
 from agar.tool_servers.tools import Tool, tool, tools_of
@@ -18,6 +18,7 @@ from agar.types import Message, Outcome, Reward, ToolCall, ToolSpec, Turn
 if TYPE_CHECKING:
     from agar.sandbox.base import Sandbox
     from agar.sandbox.config import SandboxSpec
+    from agar.tool_servers.base import Toolbox
 
 __all__ = ["ToolEnv", "tool"]
 
@@ -33,7 +34,8 @@ class ToolEnv(AsyncEnv):
     `areset`; so does what is handed in with the tool `submit`, after the turn's other calls.
 
     With a `sandbox`, every episode has its own, `self.sb`. It starts when it is first used; `setup` then puts the
-    episode's files into it. When it fails, the step is truncated with `info["failure"] = Outcome.INFRA_ERROR`.
+    episode's files into it. When it fails, the step is truncated with `info["failure"] = Outcome.INFRA_ERROR`; so it is
+    when one of its `toolboxes` fails.
 
     Where what counts is the files that the agent leaves, the subclass writes `grade` in the place of `answer`: once the
     agent has ended its turn without calls, its files are collected, its sandbox is closed, and they are judged in a
@@ -42,6 +44,9 @@ class ToolEnv(AsyncEnv):
 
     sandbox: "SandboxSpec | None" = None
     """The sandbox that every episode gets; None for none."""
+    toolboxes: "Sequence[Toolbox]" = ()
+    """More tools: of services in this process, tool servers (`ToolClient`), MCP servers (`McpTools`). Every episode has
+    its own session with each; `tools` shows them from the first reset on."""
     tool_timeout_s: float = 30.0
     """The deadline of one call of a tool that has none of its own."""
     collects: tuple[str, ...] = ("**/*",)
@@ -51,6 +56,7 @@ class ToolEnv(AsyncEnv):
 
     _tools: ClassVar[Mapping[str, Tool]] = {}
     _sb: EpisodeSandbox | None = None
+    _borrowed: EpisodeTools | None = None
     _handed_in: str | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -59,19 +65,28 @@ class ToolEnv(AsyncEnv):
         if not cls.submits:
             cls._tools = {name: item for name, item in cls._tools.items() if item.method is not ToolEnv.submit}
 
-    def __init__(self, *, sandbox: "SandboxSpec | Mapping[str, Any] | None" = None) -> None:
+    def __init__(
+        self,
+        *,
+        sandbox: "SandboxSpec | Mapping[str, Any] | None" = None,
+        toolboxes: "Sequence[Toolbox | str] | None" = None,
+    ) -> None:
         """Make the environment.
 
         Args:
             sandbox: takes the place of the class's `sandbox`; a mapping (from a recipe) holds its fields.
+            toolboxes: take the place of the class's `toolboxes`; a text is the URL of a tool server.
         """
         if sandbox is not None:
             self.sandbox = _spec_from(sandbox)
+        if toolboxes is not None:
+            self.toolboxes = tuple(_toolbox_from(each) for each in toolboxes)
 
-    @functools.cached_property
+    @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """What the model is told about the tools."""
-        return tuple(item.spec for item in self._tools.values())
+        own = tuple(item.spec for item in self._tools.values())
+        return own if self._borrowed is None else (*own, *self._borrowed.specs)
 
     @property
     def sb(self) -> EpisodeSandbox:
@@ -94,6 +109,10 @@ class ToolEnv(AsyncEnv):
             raise ConfigError(f"{type(self).__name__}.sandbox is None: set it to a SandboxSpec")
         return create(self.sandbox)
 
+    def make_grading_sandbox(self) -> "Sandbox":
+        """Make the sandbox that `grade` gets, not started; override it to show it what the agent must not see."""
+        return self.make_sandbox()
+
     async def setup(self, sb: "Sandbox") -> None:
         """Put the episode's files into its sandbox; called once, when the sandbox is first used."""
 
@@ -108,8 +127,16 @@ class ToolEnv(AsyncEnv):
 
         Returns:
             Observation and info; this base gives an empty one.
+
+        Raises:
+            ToolServerError: a toolbox cannot be reached.
         """
         result = await super().areset(seed=seed, options=options)
+        if self.toolboxes:
+            await self.arelease()
+            self._borrowed = EpisodeTools(self.toolboxes, taken=tuple(self._tools))
+            await self._borrowed.open()
+            self.__dict__.pop("action_space", None)  # made of the tools
         if self.sandbox is not None:
             self._sb = EpisodeSandbox(self.make_sandbox, setup=self.setup)
         return result
@@ -160,7 +187,7 @@ class ToolEnv(AsyncEnv):
             if artifacts is None:
                 artifacts = await Artifacts.collect(self.sb, self.collects)
             await self.arelease()  # the agent is gone before it is judged
-            async with self.make_sandbox() as fresh:
+            async with self.make_grading_sandbox() as fresh:
                 reward = await self.grade(fresh, artifacts)
         except ToolError as error:
             return [], 0.0, True, False, {"ungraded": str(error)}
@@ -181,13 +208,14 @@ class ToolEnv(AsyncEnv):
         raise NotImplementedError(f"{type(self).__name__} must write grade(self, fresh, artifacts)")
 
     def close(self) -> None:
-        """Close the episode's sandbox, wherever it was used, and stop the loop. Idempotent."""
-        if self._driver is None and self._sb is not None and self._sb.started:
+        """Let go of what the episode holds, wherever it was used, and stop the loop. Idempotent."""
+        in_use = (self._sb is not None and self._sb.started) or (self._borrowed is not None and self._borrowed.is_open)
+        if self._driver is None and in_use:
             self._drive(self.arelease, "arelease")
         super().close()
 
     async def arelease(self) -> None:
-        """Close the episode's sandbox. Idempotent.
+        """Close the episode's sandbox and end its sessions with toolboxes. Idempotent.
 
         One that does not go away is logged: it changes nothing about the episode, and its backend keeps after it.
         """
@@ -196,11 +224,14 @@ class ToolEnv(AsyncEnv):
                 await self._sb.close()
             except SandboxError as error:
                 logger.warning("%s could not close its sandbox: %s", type(self).__name__, error)
+        if self._borrowed is not None:
+            await self._borrowed.close()
 
     def _check_sandbox(self) -> None:
         """Raise what a tool may have caught, or a deadline cut off: a failed sandbox fails the episode."""
-        if self._sb is not None and self._sb.failure is not None:
-            raise SandboxError(self._sb.failure)
+        for held in (self._sb, self._borrowed):
+            if held is not None and held.failure is not None:
+                raise SandboxError(held.failure)
 
     async def _call_all(self, action: Turn) -> list[Message]:
         try:
@@ -216,9 +247,13 @@ class ToolEnv(AsyncEnv):
     async def _call(self, call: ToolCall) -> Message:
         known = self._tools.get(call.name)
         try:
-            if known is None:
-                raise ToolError(f"no tool {call.name!r}; there are: {', '.join(self._tools) or 'none'}")
-            text = await known.call(self, call.arguments, timeout_s=self.tool_timeout_s)
+            if known is not None:
+                text = await known.call(self, call.arguments, timeout_s=self.tool_timeout_s)
+            elif self._borrowed is not None and call.name in self._borrowed:
+                text = await self._borrowed.call(call.name, call.arguments, timeout_s=self.tool_timeout_s)
+            else:
+                names = ", ".join(spec.name for spec in self.tools)
+                raise ToolError(f"no tool {call.name!r}; there are: {names or 'none'}")
         except ToolError as error:
             text = f"error: {error}"
         return Message(role="tool", content=text, tool_call_id=call.id)
@@ -228,3 +263,9 @@ def _spec_from(value: "SandboxSpec | Mapping[str, Any]") -> "SandboxSpec":
     from agar.sandbox.config import SandboxSpec
 
     return SandboxSpec.model_validate(value) if isinstance(value, Mapping) else value
+
+
+def _toolbox_from(value: "Toolbox | str") -> "Toolbox":
+    from agar.tool_servers.client import ToolClient
+
+    return ToolClient(value) if isinstance(value, str) else value

@@ -12,10 +12,11 @@ the sandbox. What else is in it is kept in `HarborTask.unbuilt`, for whoever pla
 
 import json
 import posixpath
+import re
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -90,6 +91,28 @@ class HarborTask:
             verifier_timeout_s=_number(_table(settings, "verifier", folder), "timeout_sec", folder) or 60.0,
             memory_mib=_memory_mib(place_settings, folder),
             metadata=_table(settings, "metadata", folder),
+        )
+
+    def moved(self, workdir: str = "/work", logs: str = "/tmp/logs") -> Self:
+        """The same task with a container's paths in its texts, its working folder and `/logs`, replaced by others.
+
+        A sandbox of ours can be written to below `/work` and `/tmp` only.
+        """
+
+        def move(text: str) -> str:
+            for old, new in ((self.workdir, workdir), ("/logs", logs)):
+                text = re.sub(rf"(?<![\w./-]){re.escape(old)}(?![\w-])", new, text) if old != "/" else text
+            return text
+
+        def moved(files: Mapping[str, bytes]) -> dict[str, bytes]:
+            return {path: move(data.decode("latin-1")).encode("latin-1") for path, data in files.items()}
+
+        return replace(
+            self,
+            instruction=move(self.instruction),
+            tests=moved(self.tests),
+            solution=moved(self.solution),
+            workdir=workdir,
         )
 
     def write(self, parent: Path) -> Path:

@@ -121,6 +121,19 @@ def test_a_file_that_every_task_has_is_missed(by_hand, gone):
         HarborTask.read(folder)
 
 
+def test_a_containers_paths_are_replaced_by_a_sandboxs():
+    task = dataclasses.replace(
+        TASK,
+        instruction="Write /app/a.txt, not /application or /srv/app.",
+        tests={"test.sh": b'[ -s "/app/a.txt" ] && echo 1 >/logs/verifier/reward.txt # \xff'},
+        solution={"solve.sh": b"cd /app; touch a.txt"},
+    ).moved()
+    assert task.instruction == "Write /work/a.txt, not /application or /srv/app."
+    assert task.tests["test.sh"] == b'[ -s "/work/a.txt" ] && echo 1 >/tmp/logs/verifier/reward.txt # \xff'
+    assert (task.solution["solve.sh"], task.workdir) == (b"cd /work; touch a.txt", "/work")
+    assert task.moved() == task
+
+
 def test_a_folder_of_task_folders_is_a_task_set(tmp_path):
     for name in "cab":
         dataclasses.replace(TASK, name=name).write(tmp_path)
