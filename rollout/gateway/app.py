@@ -129,10 +129,14 @@ class _Endpoints:
         declared = request.headers.get("content-length", "")
         if declared.isdecimal() and int(declared) > self._body_bytes:
             raise self._too_large()
-        pieces, size = [], 0
+        pieces, size, more = [], 0, True
         try:
             async with asyncio.timeout(self._body_timeout_s):
-                async for piece in request.stream():
+                while more:
+                    message = await request.receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientDisconnect
+                    piece, more = message.get("body", b""), message.get("more_body", False)
                     size += len(piece)
                     if size > self._body_bytes:
                         raise self._too_large()

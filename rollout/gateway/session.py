@@ -3,7 +3,6 @@
 import asyncio
 import functools
 import logging
-from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,7 +67,7 @@ class GatewaySession:
         self._forest = self._recorder.forest
         self._in_flight = InFlight("this session", limits.calls_in_flight, in_flight)
         self._open: set[asyncio.Task[Reply]] = set()
-        self._waiting: Counter[asyncio.Task[Reply]] = Counter()  # callers of a call under way
+        self._waiting: dict[asyncio.Task[Reply], int] = {}  # callers of a call under way
         self._replies: dict[bytes, asyncio.Task[Reply] | Reply] = {}  # by fingerprint; a task while it is under way
         self._sealed: SealedSession | None = None
         self._account = Account(limits, sampling.max_tokens, stop_when_cut=record.truncated == "stop")
@@ -197,14 +196,13 @@ class GatewaySession:
         self._in_flight.enter(call.n)
         task = asyncio.get_running_loop().create_task(self._answer(call))
         self._open.add(task)
-        task.add_done_callback(functools.partial(self._finished, call.fingerprint))
-        task.add_done_callback(lambda _: self._in_flight.leave(call.n))
+        task.add_done_callback(functools.partial(self._finished, call))
         if call.fingerprint is not None:
             self._replies[call.fingerprint] = task
         return task
 
     async def _wait(self, call: ModelCall, task: asyncio.Task[Reply]) -> Reply:
-        self._waiting[task] += 1
+        self._waiting[task] = self._waiting.get(task, 0) + 1
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -272,10 +270,11 @@ class GatewaySession:
             return None
         return known
 
-    def _finished(self, fingerprint: bytes | None, task: asyncio.Task[Reply]) -> None:
+    def _finished(self, call: ModelCall, task: asyncio.Task[Reply]) -> None:
+        self._in_flight.leave(call.n)
         self._open.discard(task)
-        if fingerprint is not None and self._replies.get(fingerprint) is task:
-            del self._replies[fingerprint]  # no reply: it failed, was given up, or a budget answered
+        if call.fingerprint is not None and self._replies.get(call.fingerprint) is task:
+            del self._replies[call.fingerprint]  # no reply: it failed, was given up, or a budget answered
         if task.cancelled():
             return
         error = task.exception()  # seen here, in case its caller has left
