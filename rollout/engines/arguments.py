@@ -54,7 +54,8 @@ def engine_command(config: EnginesConfig, *, model_dir: Path, port: int, version
     if config.backend == "fake":
         return [sys.executable, "-m", "agar.rollout.engines.fake", *flags(own | config.sglang)]
     # The warm-up request would only repeat what the pool's own health check does.
-    own |= {"enable_metrics": True, "skip_server_warmup": True}
+    # A stream that repeats all tokens with each would send the square of a reply.
+    own |= {"enable_metrics": True, "skip_server_warmup": True, "incremental_streaming_output": True}
     if config.device == "cpu":
         own |= CPU_ARGUMENTS
     else:

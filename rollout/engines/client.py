@@ -13,8 +13,10 @@ import numpy as np
 import orjson
 
 from agar.errors import DeadlineError, EngineAborted, EngineError, EngineRefused
+from agar.rollout.engines.call import Call
 from agar.rollout.engines.gate import Gate
-from agar.types import Finish, Ids, Metrics, Sampled, Sampling
+from agar.rollout.engines.streamed import EVENTS, Retry, StreamedReply, Tell
+from agar.types import Ids, Metrics, Sampled, Sampling
 
 logger = logging.getLogger(__name__)
 
@@ -104,30 +106,45 @@ class RouterClient:
         """
         return await self._sample(ids, sampling, (), routing_key)
 
+    async def generate_telling(
+        self, ids: Ids, sampling: Sampling, *, images: Sequence[str] = (), routing_key: str, tell: Tell
+    ) -> Sampled:
+        """`generate` that tells of tokens as they come; see `TellingEngine`.
+
+        What was told stays in the reply: where an attempt is lost, the call goes on behind its tokens. A reply under a
+        schema may begin anew, and is not told.
+        """
+        return await self._sample(ids, sampling, images, routing_key, None if sampling.json_schema else tell)
+
     async def generate_seeing(
         self, ids: Ids, sampling: Sampling, *, images: Sequence[str], routing_key: str
     ) -> Sampled:
         """`generate` for a prompt with images, which the engine fetches or decodes; see `SeeingEngine`."""
         return await self._sample(ids, sampling, images, routing_key)
 
-    async def _sample(self, ids: Ids, sampling: Sampling, images: Sequence[str], routing_key: str) -> Sampled:
+    async def _sample(
+        self, ids: Ids, sampling: Sampling, images: Sequence[str], routing_key: str, tell: Tell | None = None
+    ) -> Sampled:
         prompt = np.ascontiguousarray(ids)
         self._check(prompt, sampling)
         self.counts["calls"] += 1
-        call = _Call(prompt, sampling, images)
+        call = Call(prompt, sampling, images)
         spent_s, failures, waits = 0.0, 0, 0
         while True:
             reason = ""
             async with self.gate.passing(self.gate_timeout_s) as version:
                 began = time.monotonic()
+                stream = StreamedReply(version, tell) if tell is not None else None
                 try:
                     left_s = min(self.attempt_timeout_s, max(self.call_timeout_s - spent_s, 0.001))
                     # A failed call leaves its engine: another key goes to another one, where there are several.
                     key = f"{routing_key}#{failures}" if failures else routing_key
-                    reply = await self._post(call.body(), key, left_s)
+                    reply = await self._post(call.body(stream=stream is not None), key, left_s, stream)
                     reason = call.take(reply, version)
-                except _Retry as error:
+                except Retry as error:
                     reason = error.reason
+                    if stream is not None and not call.take(stream.reply, None):
+                        reason = ""  # lost behind its last token
                 spent_s += time.monotonic() - began
             if not reason:
                 sampled = call.sampled()
@@ -169,7 +186,9 @@ class RouterClient:
         if sampling.max_tokens < 1:
             raise EngineError(f"max_tokens must be at least 1, got {sampling.max_tokens}")
 
-    async def _post(self, body: bytes, routing_key: str, timeout_s: float) -> Mapping[str, Any]:
+    async def _post(
+        self, body: bytes, routing_key: str, timeout_s: float, stream: StreamedReply | None = None
+    ) -> Mapping[str, Any]:
         if self._session is None:
             raise EngineError("the engine client is closed: use it inside `async with`")
         headers = {"Content-Type": "application/json", ROUTING_KEY_HEADER: routing_key}
@@ -180,117 +199,29 @@ class RouterClient:
                     async with self._session.post(
                         f"{self.url}/generate", data=body, headers=headers, timeout=_NO_TIMEOUT
                     ) as response:
-                        content = await response.read()
                         status = response.status
+                        if stream is not None and response.content_type == EVENTS:
+                            async for piece in response.content.iter_any():
+                                stream.feed(piece)
+                            return stream.whole()
+                        content = await response.read()
                 finally:
                     self._requests.discard(limit)
         except TimeoutError:
-            raise _Retry("attempt_timeout") from None
+            raise Retry("attempt_timeout") from None
         except (aiohttp.ClientError, ConnectionError):
-            raise _Retry("connection") from None
+            raise Retry("connection") from None
         if status in _UNAVAILABLE:
-            raise _Retry("unavailable")
+            raise Retry("unavailable")
         if status in {400, 413, 422}:
             said = content[:500].decode(errors="replace")
             raise EngineRefused(f"the engine refused a request with HTTP {status}: {said}")
         if status != 200:
-            raise _Retry(f"http_{status}")
+            raise Retry(f"http_{status}")
         try:
             reply = orjson.loads(content)
         except ValueError:
-            raise _Retry("not_json") from None
+            raise Retry("not_json") from None
         if not isinstance(reply, dict):
-            raise _Retry("not_json")
+            raise Retry("not_json")
         return reply
-
-
-class _Retry(Exception):
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
-class _Call:
-    """One call: the prompt, and the pieces of the reply that came so far."""
-
-    def __init__(self, prompt: Ids, sampling: Sampling, images: Sequence[str] = ()) -> None:
-        self.prompt, self.sampling, self.images = prompt, sampling, images
-        self.pieces: list[Sampled] = []
-
-    @property
-    def done(self) -> int:
-        return sum(len(piece) for piece in self.pieces)
-
-    def body(self) -> bytes:
-        s = self.sampling
-        params: dict[str, Any] = {
-            "temperature": s.temperature,
-            "top_p": s.top_p,
-            "top_k": s.top_k,
-            "min_p": s.min_p,
-            "max_new_tokens": s.max_tokens - self.done,
-            "stop_token_ids": list(s.stop_token_ids),
-            # Text never ends a reply and special tokens stay: only ids matter here.
-            "skip_special_tokens": False,
-            "no_stop_trim": True,
-        }
-        if s.seed is not None:
-            params["sampling_seed"] = s.seed
-        if s.stop:
-            params["stop"] = list(s.stop)
-        if s.json_schema is not None:
-            params["json_schema"] = s.json_schema
-        ids = np.concatenate([self.prompt, *(p.token_ids for p in self.pieces)]) if self.pieces else self.prompt
-        body: dict[str, Any] = {"input_ids": ids, "sampling_params": params, "return_logprob": True, "stream": False}
-        if self.images:
-            body["image_data"] = list(self.images)
-        return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
-
-    def take(self, reply: Mapping[str, Any], version: int | None) -> str:
-        """Keep a reply's tokens; gives why the call must go on, or "" where it is complete."""
-        if version is not None and _stamps(reply) - {str(version)}:
-            return "stale_version"
-        pieces = _pieces(reply)
-        self.pieces += [piece for piece in pieces if len(piece) or piece.finish is not Finish.ABORT]
-        if (pieces[-1].finish if pieces else Finish.ABORT) is not Finish.ABORT:
-            return ""
-        if self.sampling.json_schema is not None:
-            self.pieces.clear()  # a schema's automaton begins anew with each request: the reply must, too
-        return "" if self.done >= self.sampling.max_tokens else "aborted"
-
-    def sampled(self) -> Sampled:
-        sampled = self.pieces[0] if len(self.pieces) == 1 else Sampled.join(self.pieces)
-        if sampled.finish is not Finish.ABORT:
-            return sampled
-        # Cut on exactly its last token: by its own limit it is complete.
-        return Sampled.restore(
-            token_ids=sampled.token_ids,
-            logprobs=sampled.logprobs,
-            policy_versions=sampled.policy_versions,
-            finish=Finish.LENGTH,
-        )
-
-
-def _stamps(reply: Mapping[str, Any]) -> set[str]:
-    """Every weight version that a reply names; an engine that nobody stamped names a word instead of a number."""
-    meta = reply.get("meta_info") or {}
-    spans = [span.get("version") for span in meta.get("weight_versions") or []]
-    return {str(stamp) for stamp in [meta.get("weight_version"), *spans]}
-
-
-def _pieces(reply: Mapping[str, Any]) -> list[Sampled]:
-    """A reply as pieces of one version each; none where it was given up before its first token."""
-    meta = reply.get("meta_info") or {}
-    finish = meta.get("finish_reason") or {"type": "abort"}
-    rows = meta.get("output_token_logprobs") or []
-    if finish.get("type") == "abort" and not rows:
-        return []
-    spans = meta.get("weight_versions") or []
-    if len(spans) < 2:
-        return [Sampled.from_generate(reply)]
-    cut = {**meta, "finish_reason": {"type": "abort"}}
-    pieces = []
-    for i, span in enumerate(spans):
-        part = {**(meta if i == len(spans) - 1 else cut), "output_token_logprobs": rows[span["start"] : span["end"]]}
-        pieces.append(Sampled.from_generate({"meta_info": part}, policy_version=int(span["version"])))
-    return pieces

@@ -40,6 +40,8 @@ class FakeEngine:
         decode: gives `text` of a reply; without it text is empty.
         first_token_s: wait before the first token of a reply.
         token_s: wait before every token.
+        incremental: whether the events of a stream hold new tokens only, as SGLang's do with
+            `--incremental-streaming-output`, or all so far.
         seed: of the engine's own sampling. A request's `sampling_seed` overrides it; without one, the i-th request
             with a given prompt draws the i-th stream, whatever the order of other requests.
         host: address to listen on.
@@ -61,6 +63,7 @@ class FakeEngine:
         decode: Callable[[Sequence[int]], str] | None = None,
         first_token_s: float = 0.0,
         token_s: float = 0.0,
+        incremental: bool = True,
         seed: int = 0,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -69,6 +72,7 @@ class FakeEngine:
         self.model_path = str(model_dir or "")
         self.version, self.script, self.decode = version, script, decode
         self.first_token_s, self.token_s, self.seed = first_token_s, token_s, seed
+        self.incremental = incremental
         self.host, self.port = host, port
         self.faults = Faults()
         self.requests: Counter[str] = Counter()
@@ -185,6 +189,8 @@ class FakeEngine:
         except (ConfigError, TypeError, ValueError) as error:
             return _json({"error": {"message": str(error)}}, status=400)
         fault: Fault | None = request.get(_FAULT)
+        if body.get("stream"):
+            return await self._stream(request, replies[0], fault)
         async with asyncio.TaskGroup() as group:
             for reply in replies:
                 group.create_task(self._run(reply, fault))
@@ -201,6 +207,33 @@ class FakeEngine:
             for reply in replies
         ]
         return _json(bodies[0] if len(bodies) == 1 else bodies)
+
+    async def _stream(self, request: web.Request, reply: FakeReply, fault: Fault | None) -> web.StreamResponse:
+        """One event for each token, or for several where the client is slow; a stream is of one reply."""
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        run = asyncio.get_running_loop().create_task(self._run(reply, fault))
+        run.add_done_callback(lambda _: reply.grown.set())
+        sent, ended = 0, False
+        try:
+            while not ended:
+                await reply.grown.wait()
+                reply.grown.clear()
+                ended = reply.finish is not None
+                if fault is not None and run.done() and not ended:
+                    if fault.kind != "error":
+                        return await self._strike(fault, request)
+                    await response.write(b'data: {"error":{"message":"scripted fault","code":500}}\n\n')
+                    break
+                start, sent = (sent if self.incremental else 0), len(reply.tokens)
+                text = self.decode(reply.tokens[start:]) if self.decode else ""
+                step = reply.body(version=self.version, text=text, input_logprobs=None, start=start)
+                await response.write(b"data: %b\n\n" % json.dumps(step).encode())
+            await response.write(b"data: [DONE]\n\n")
+        finally:
+            run.cancel()
+            await asyncio.wait({run})
+        return response
 
     def _reply(self, prompt: list[int], params: Mapping[str, Any], index: int) -> FakeReply:
         key = hashlib.blake2b(repr(prompt).encode(), digest_size=16).digest()

@@ -43,6 +43,7 @@ class FakeReply:
         self.logprobs: list[float] = []
         self.versions: list[int] = []
         self.aborted = asyncio.Event()
+        self.grown = asyncio.Event()  # set with each token; a stream clears it
         self.started = time.perf_counter()
         state = hashlib.blake2b(stream, digest_size=16).digest()
         self._random = np.random.Generator(np.random.PCG64(int.from_bytes(state, "little")))
@@ -72,6 +73,7 @@ class FakeReply:
         self.tokens.append(token)
         self.logprobs.append(float(logprobs[token]))
         self.versions.append(version)
+        self.grown.set()
 
     def _kept(self, logprobs: Floats) -> Floats:
         """The distribution to draw from: top-k, top-p and min-p applied; the log-probs in the reply stay whole."""
@@ -87,9 +89,14 @@ class FakeReply:
         return kept
 
     def body(
-        self, *, version: int, text: str, input_logprobs: Sequence[tuple[float | None, int, None]] | None
+        self,
+        *,
+        version: int,
+        text: str,
+        input_logprobs: Sequence[tuple[float | None, int, None]] | None,
+        start: int = 0,
     ) -> dict[str, Any]:
-        """The reply as `/generate` of SGLang 0.5.23 gives it, as far as agar reads it."""
+        """The reply as `/generate` of SGLang 0.5.23 gives it, as far as agar reads it; its tokens from `start` on."""
         spans: list[dict[str, Any]] = []
         for i, stamp in enumerate(self.versions):
             if not spans or spans[-1]["version"] != str(stamp):
@@ -104,11 +111,12 @@ class FakeReply:
             "weight_version": spans[-1]["version"] if spans else str(version),
             "weight_versions": spans or [{"version": str(version), "start": 0, "end": 0}],
             "output_token_logprobs": [
-                [logprob, token, None] for logprob, token in zip(self.logprobs, self.tokens, strict=True)
+                [logprob, token, None]
+                for logprob, token in zip(self.logprobs[start:], self.tokens[start:], strict=True)
             ],
             "output_token_logprobs_length": len(self.tokens),
             "e2e_latency": time.perf_counter() - self.started,
         }
         if input_logprobs is not None:
             meta["input_token_logprobs"] = [list(row) for row in input_logprobs]
-        return {"text": text, "output_ids": self.tokens, "meta_info": meta}
+        return {"text": text, "output_ids": self.tokens[start:], "meta_info": meta}

@@ -7,7 +7,7 @@ Everything here is frozen. Every array is numpy, one-dimensional unless said oth
 construction. Legend: T tokens of a sample, n tokens of one model reply.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
@@ -619,6 +619,36 @@ class SeeingEngine(Protocol):
         self, ids: Ids, sampling: Sampling, *, images: Sequence[str], routing_key: str
     ) -> Sampled:
         """Sample one reply to the prompt `ids`, which holds one placeholder for each image, in order.
+
+        Raises:
+            EngineError: the engine failed after its retries.
+            DeadlineError: no reply within the client's deadline.
+        """
+        ...
+
+
+@runtime_checkable
+class TellingEngine(Protocol):
+    """An engine that tells of a reply while it samples it."""
+
+    async def generate_telling(
+        self,
+        ids: Ids,
+        sampling: Sampling,
+        *,
+        images: Sequence[str] = (),
+        routing_key: str,
+        tell: Callable[[Sequence[int]], None],
+    ) -> Sampled:
+        """Sample one reply to the prompt `ids`, which holds one placeholder for each image, in order.
+
+        Args:
+            ids: int32 [n].
+            sampling: sampler and limits.
+            images: the images of the prompt.
+            routing_key: as in `Engine.generate`.
+            tell: called with the ids sampled since the last time, which are and stay the next ones of the reply. Where
+                nothing is certain before its end, it is not called.
 
         Raises:
             EngineError: the engine failed after its retries.

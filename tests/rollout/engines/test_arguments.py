@@ -28,6 +28,7 @@ def test_cpu_engine_runs_in_float32_without_kernels_and_sleeps_when_idle():
     assert value_of(words, "--attention-backend") == "torch_native"
     assert value_of(words, "--weight-version") == "3"
     assert "--sleep-on-idle" in words
+    assert "--incremental-streaming-output" in words
 
 
 def test_passed_through_arguments_win_over_defaults():

@@ -200,9 +200,9 @@ async def test_call_that_an_engine_failed_changes_its_key_to_reach_another():
     async with FakeEngine() as engine, RouterClient(engine.url) as client:
         post = client._post
 
-        async def spy(body, key, timeout_s):
+        async def spy(body, key, *rest):
             seen.append(key)
-            return await post(body, key, timeout_s)
+            return await post(body, key, *rest)
 
         client._post = spy
         engine.fail("error", count=2)
