@@ -5,37 +5,86 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 _CHUNK_BYTES = 1 << 16
 
 
-async def readable(link: socket.socket, timeout_s: float) -> None:
-    """Wait until a socket has something to read, or its other side has gone.
+async def readable(link: socket.socket | int, timeout_s: float) -> None:
+    """Wait until a socket or pipe has something to read, or its other side has gone.
 
     Raises:
         TimeoutError: neither happened within `timeout_s` seconds.
     """
     loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
+    await _ready(link, loop.add_reader, loop.remove_reader, timeout_s)
+
+
+async def writable(link: socket.socket | int, timeout_s: float) -> None:
+    """Wait until a socket or pipe has room, or its other side has gone.
+
+    Raises:
+        TimeoutError: neither happened within `timeout_s` seconds.
+    """
+    loop = asyncio.get_running_loop()
+    await _ready(link, loop.add_writer, loop.remove_writer, timeout_s)
+
+
+async def _ready(
+    link: socket.socket | int, add: Callable[..., object], remove: Callable[..., object], timeout_s: float
+) -> None:
+    ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_ready() -> None:
         if not ready.done():
             ready.set_result(None)
 
-    loop.add_reader(link, on_ready)
+    add(link, on_ready)
     try:
         async with asyncio.timeout(timeout_s):
             await ready
     finally:
-        loop.remove_reader(link)
+        remove(link)
 
 
-class Stream:
-    """A pipe of which at most `limit_bytes` are kept."""
+class Pipe:
+    """Both ends of a pipe; ours does not block.
+
+    Args:
+        ours: the end that we use; the other is given away and then closed.
+
+    Attributes:
+        reader: descriptor of the end that is read.
+        writer: descriptor of the end that is written.
+    """
+
+    def __init__(self, ours: Literal["reader", "writer"]) -> None:
+        self.reader, self.writer = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self.reader if ours == "reader" else self.writer, False)
+
+    def close_writer(self) -> None:
+        """Close the writing end."""
+        if self.writer >= 0:
+            os.close(self.writer)
+            self.writer = -1
+
+    def close_reader(self) -> None:
+        """Close the reading end."""
+        if self.reader >= 0:
+            os.close(self.reader)
+            self.reader = -1
+
+    def close(self) -> None:
+        """Close both ends."""
+        self.close_writer()
+        self.close_reader()
+
+
+class Stream(Pipe):
+    """A pipe to read, of which at most `limit_bytes` are kept."""
 
     def __init__(self, limit_bytes: int) -> None:
-        self.reader, self.writer = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(self.reader, False)
+        super().__init__("reader")
         self._limit_bytes = limit_bytes
         self._chunks: list[bytes] = []
         self._size = 0
@@ -70,19 +119,6 @@ class Stream:
         """Take what the pipe still holds, once its writers are gone."""
         while not self.truncated and self._take():
             pass
-
-    def close_writer(self) -> None:
-        """Close our copy of the writing end."""
-        if self.writer >= 0:
-            os.close(self.writer)
-            self.writer = -1
-
-    def close(self) -> None:
-        """Close both ends."""
-        self.close_writer()
-        if self.reader >= 0:
-            os.close(self.reader)
-            self.reader = -1
 
     def _take(self) -> bool:
         """Read once; False at the end."""
