@@ -46,6 +46,7 @@ def new_env(name: str, parent: Path) -> NewEnv:
     written = {
         "pyproject.toml": "pyproject.toml.txt",
         "README.md": "README.md.txt",
+        "train.toml": "train.toml.txt",
         f"src/{package}/__init__.py": "env.py.txt",
         f"tests/test_{package}.py": "test_env.py.txt",
     }

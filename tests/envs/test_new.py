@@ -23,6 +23,12 @@ def test_a_new_package_passes_its_own_tests(tmp_path):
     assert "2 passed" in done.stdout
 
 
+def test_its_recipe_trains_in_the_new_environment(tmp_path):
+    made = new_env("word-maze", tmp_path)
+    recipe = tomllib.loads((made.folder / "train.toml").read_text())
+    assert [recipe[table][0]["env"] for table in ("tasks", "evaluate")] == [made.id] * 2
+
+
 @pytest.mark.parametrize("name", ["", "Maze", "9maze", "word maze", "../maze", "class", "maze-"])
 def test_a_name_that_cannot_be_used_is_refused(name, tmp_path):
     with pytest.raises(ConfigError, match="cannot name a package"):

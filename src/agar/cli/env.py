@@ -109,7 +109,8 @@ def new(name: str, parent: Path) -> int:
         f"  cd {made.folder}\n"
         "  pip install -e . && pytest\n"
         f"  agar env check {made.id}\n"
-        f"  agar env play {made.id}"
+        f"  agar env play {made.id}\n"
+        f"  agar policy {made.id} runs && agar train train.toml"
     )
     return 0
 
