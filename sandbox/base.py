@@ -54,12 +54,53 @@ class Transfer:
     skipped: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The files of a sandbox at one moment (`agar.sandbox.snapshot` says which); can be pickled and kept.
+
+    Attributes:
+        archive: a tarball of `work` and `tmp`, as any backend restores it.
+        files: regular files in it.
+        size_bytes: their size, in bytes.
+    """
+
+    archive: bytes
+    files: int
+    size_bytes: int
+
+
+class Process(Protocol):
+    """A command that runs on beside the caller, who talks to it. To be used from the event loop that started it."""
+
+    async def write(self, data: bytes) -> None:
+        """Give it input. One that has ended takes none: `read` shows its end."""
+        ...
+
+    async def read(self) -> bytes:
+        """The next bytes that it writes to its output, as soon as there are some; empty once it has ended."""
+        ...
+
+    async def close(self) -> ExecResult:
+        """Kill what is left of it, and wait until its whole process tree is gone. A second call answers the same.
+
+        One whose output has been read to its end gets a moment to end by itself.
+
+        Returns:
+            How it ended: `code` is 137 where it had to be killed. `stderr` is all that it wrote there, `stdout` empty:
+            `read` gives that, before this.
+
+        Raises:
+            SandboxError: it was not gone within the deadline, or the sandbox died.
+        """
+        ...
+
+
 @runtime_checkable
 class Sandbox(Protocol):
     """A place to run code that nobody trusts. Async; usable from any event loop; opened by its first use.
 
     Paths inside are relative to `/work`, or absolute below `/work` or `/tmp`. Symlinks are followed inside the
-    sandbox's own tree only, whatever the code in it has planted. No process outlives the `exec` that started it; files
+    sandbox's own tree only, whatever the code in it has planted. No process outlives its `exec` or its `Process`; files
     stay until `close`.
     """
 
@@ -85,6 +126,30 @@ class Sandbox(Protocol):
             ConfigError: the command is empty, or an environment variable or `timeout_s` is impossible.
             SandboxError: the sandbox could not start, died, or is closed.
             UnsupportedPlatformError: this machine cannot isolate; the message names the fix.
+        """
+        ...
+
+    async def start(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout_s: float = 3600.0,
+    ) -> Process:
+        """Start a command and talk to it. It ends with `Process.close`, at its deadline, or with the sandbox.
+
+        Until then a backend may refuse other commands (`SandboxError`).
+
+        Args:
+            command: as for `exec`.
+            cwd: as for `exec`.
+            env: as for `exec`.
+            timeout_s: how long it may live, in seconds.
+
+        Raises:
+            ToolError: the command cannot run at all (too long, a NUL byte).
+            ConfigError, SandboxError, UnsupportedPlatformError: as for `exec`.
         """
         ...
 
@@ -123,6 +188,36 @@ class Sandbox(Protocol):
             ToolError: `source` is missing or outside, or larger than the sandbox's disk.
             SandboxError: the sandbox could not start, died, or is closed.
             OSError: `target` cannot be written.
+        """
+        ...
+
+    async def snapshot(self) -> Snapshot:
+        """The files as they are now.
+
+        Raises:
+            ToolError: there is more than the sandbox's disk holds, by holes in sparse files.
+            SandboxError: the sandbox could not start, died, or is closed.
+        """
+        ...
+
+    async def restore(self, snapshot: Snapshot) -> None:
+        """Replace all files by those of a snapshot, taken here or in another sandbox of any backend.
+
+        Raises:
+            ToolError: the disk is too small for them.
+            SandboxError: the sandbox could not start, died, or is closed.
+        """
+        ...
+
+    async def fork(self, count: int) -> "Sequence[Sandbox]":
+        """New sandboxes of the same spec with copies of the files as they are now; each is the caller's to close.
+
+        Args:
+            count: how many.
+
+        Raises:
+            ToolError: as `snapshot`.
+            SandboxError: one could not be made; then none is left.
         """
         ...
 

@@ -14,19 +14,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from agar.errors import ConfigError, SandboxError
-from agar.sandbox.base import ExecResult, Transfer
+from agar.errors import ConfigError, SandboxError, ToolError
+from agar.sandbox.audit import Audit
+from agar.sandbox.base import ExecResult, Snapshot, Transfer
 from agar.sandbox.command import Command
 from agar.sandbox.config import GATEWAY_PORT, SandboxSpec
+from agar.sandbox.egress import leading_on, proxy_env
 from agar.sandbox.files import Workspace
 from agar.sandbox.forwarder import Forwarder
 from agar.sandbox.host import Host, MemoryFile, shared
 from agar.sandbox.keeper import receive
 from agar.sandbox.limits import LimitPlan, plan_limits, soft_rlimits
-from agar.sandbox.streams import Stream, readable
-
-CLOSE_TIMEOUT_S = 15.0
-"""How long the end of a killed process tree may take."""
+from agar.sandbox.process import BubblewrapProcess
+from agar.sandbox.running import CLOSE_TIMEOUT_S, ask_for_end, follow, gone, result_of
+from agar.sandbox.snapshot import forked, lay_out, take
+from agar.sandbox.streams import Pipe, Stream, readable
 
 
 class BubblewrapSandbox:
@@ -48,7 +50,9 @@ class BubblewrapSandbox:
         self._workspace: Workspace | None = None
         self._plan: LimitPlan | None = None
         self._options: list[str] = []
+        self._started: set[BubblewrapProcess] = set()
         self._closed = False
+        self._audit = Audit("bubblewrap")
 
     @property
     def limits(self) -> Mapping[str, str]:
@@ -65,17 +69,45 @@ class BubblewrapSandbox:
         timeout_s: float | None = None,
     ) -> ExecResult:
         """See `Sandbox.exec`."""
+        env = {**proxy_env(self.spec), **(env or {})}
         job = Command.of(command, cwd=cwd, env=env, stdin=stdin, timeout_s=timeout_s, spec=self.spec)
         if job.refusal is not None:
             return ExecResult(code=126, stderr=job.refusal)
+        return await self._audit.of(job, self._exec(job))
+
+    async def _exec(self, job: Command) -> ExecResult:
         await self._open()
-        assert self._plan is not None, "_open has returned"
-        request = {
-            "options": [*self._options, *job.setenv()],
-            "argv": job.argv(processes=self._plan.processes_inside),
-            "rlimits": soft_rlimits(self._plan.rlimits),
-        }
-        return await self._run(request, job)
+        return await self._run(job)
+
+    async def start(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout_s: float = 3600.0,
+    ) -> BubblewrapProcess:
+        """See `Sandbox.start`. Other commands run beside it, and cannot see it."""
+        env = {**proxy_env(self.spec), **(env or {})}
+        job = Command.of(command, cwd=cwd, env=env, stdin=None, timeout_s=timeout_s, spec=self.spec)
+        if job.refusal is not None:
+            raise ToolError(job.refusal.strip())
+        await self._open()
+        async with contextlib.AsyncExitStack() as stack:
+            into, out = Pipe("writer"), Pipe("reader")
+            err = Stream(self.spec.output_bytes)
+            for held in (into, out, err):
+                stack.callback(held.close)
+            reply = await self._launch(stack, job, [into.reader, out.writer, err.writer])
+            into.close_reader()
+            out.close_writer()
+            err.close_writer()
+            stack.enter_context(err.reading(lambda: ask_for_end(reply, b"output")))
+            process = BubblewrapProcess(
+                reply, into, out, err, timeout_s=timeout_s, stack=stack.pop_all(), ended=self._ended
+            )
+        self._started.add(process)
+        return process
 
     async def read(self, path: str) -> bytes:
         """See `Sandbox.read`."""
@@ -95,9 +127,26 @@ class BubblewrapSandbox:
         workspace = (await self._open()).borrow()
         return await asyncio.to_thread(workspace.returning, workspace.get, source, target)
 
+    async def snapshot(self) -> Snapshot:
+        """See `Sandbox.snapshot`."""
+        workspace = (await self._open()).borrow()
+        return await asyncio.to_thread(workspace.returning, take, workspace.fd, workspace.limit_bytes)
+
+    async def restore(self, snapshot: Snapshot) -> None:
+        """See `Sandbox.restore`."""
+        mine = (await self._open()).borrow()
+        await asyncio.to_thread(mine.returning, lay_out, mine.fd, snapshot, uid=mine.uid, gid=mine.gid)
+
+    async def fork(self, count: int) -> "list[BubblewrapSandbox]":
+        """See `Sandbox.fork`."""
+        copies = [BubblewrapSandbox(self.spec, host=self._host, gateway=self._gateway) for _ in range(count)]
+        return await forked(self, copies)
+
     async def close(self) -> None:
         """See `Sandbox.close`."""
         self._closed = True
+        for process in list(self._started):
+            await process.close()
         link, self._link = self._link, None
         if link is None:
             return
@@ -105,7 +154,7 @@ class BubblewrapSandbox:
             os.close(self._workspace.fd)
             self._workspace = None
         link.shutdown(socket.SHUT_WR)
-        await asyncio.shield(asyncio.ensure_future(_gone(link, "a sandbox was not gone")))
+        await asyncio.shield(asyncio.ensure_future(gone(link, "a sandbox was not gone")))
 
     async def __aenter__(self) -> Self:
         return self
@@ -129,7 +178,7 @@ class BubblewrapSandbox:
                     "files": self.spec.files,
                     "cgroups": self._plan.cgroups,
                     "mounts": self._mounts(),
-                    "port": GATEWAY_PORT if self._gateway else None,
+                    "port": None if self.spec.network == "none" else GATEWAY_PORT,
                 }
             )
             try:
@@ -156,37 +205,56 @@ class BubblewrapSandbox:
                 raise ConfigError(f"mounts: there is no {path} that we can reach, to show as {place}: correct the path")
         return [os.path.realpath(path) for path in self.spec.mounts.values()]
 
-    async def _run(self, request: Mapping[str, Any], job: Command) -> ExecResult:
-        host, link = self._host, self._link
-        if host is None or link is None:
-            raise SandboxError("the sandbox is closed: make a new one")
-        reply, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    async def _run(self, job: Command) -> ExecResult:
         out, err = Stream(self.spec.output_bytes), Stream(self.spec.output_bytes)
-        forwarder = Forwarder(self._gateway) if self._gateway else None
         async with contextlib.AsyncExitStack() as stack:
-            for close in (reply.close, out.close, err.close, *([forwarder.close] if forwarder else [])):
-                stack.callback(close)
-            with theirs:
-                ends = [*([forwarder.given.fileno()] if forwarder else []), theirs.fileno()]
-                try:
-                    _send(host, link, request, job, [out.writer, err.writer, *ends])
-                finally:
-                    out.close_writer()
-                    err.close_writer()
-            if forwarder:
-                await stack.enter_async_context(forwarder.serving())
-            message = await _follow(reply, out, err, job.timeout_s)
+            for stream in (out, err):
+                stack.callback(stream.close)
+            with MemoryFile(job.stdin) as stdin:
+                reply = await self._launch(stack, job, [stdin, out.writer, err.writer])
+            out.close_writer()
+            err.close_writer()
+            message = await follow(reply, out, err, job.timeout_s)
+        return result_of(self._report(message), out, err)
+
+    async def _launch(self, stack: contextlib.AsyncExitStack, job: Command, stdio: list[int]) -> socket.socket:
+        """Give a command to the keeper; the socket on which its end is reported."""
+        host, link, plan = self._host, self._link, self._plan
+        if host is None or link is None or plan is None:
+            raise SandboxError("the sandbox is closed: make a new one")
+        request = {
+            "options": [*self._options, *job.setenv()],
+            "argv": job.argv(processes=plan.processes_inside),
+            "rlimits": soft_rlimits(plan.rlimits),
+        }
+        reply, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        stack.callback(reply.close)
+        onward = await stack.enter_async_context(leading_on(self.spec, self._gateway))
+        with theirs, MemoryFile(json.dumps(request).encode()) as body:
+            fds = [body, *stdio]
+            if onward is not None:
+                forwarder = Forwarder(onward)
+                stack.callback(forwarder.close)
+                fds.append(forwarder.given.fileno())
+            try:
+                socket.send_fds(link, [json.dumps({"timeout_s": job.timeout_s}).encode()], [*fds, theirs.fileno()])
+            except OSError as error:
+                raise host.died() from error
+        if onward is not None:
+            await stack.enter_async_context(forwarder.serving())
+        return reply
+
+    def _ended(self, process: BubblewrapProcess, message: bytes, err: Stream) -> ExecResult:
+        self._started.discard(process)
+        return result_of(self._report(message), None, err)
+
+    def _report(self, message: bytes) -> Mapping[str, Any]:
+        """What the keeper says of a command's end; an empty message says that it died."""
         if not message:
-            raise host.died()
-        return _result(json.loads(message), out, err)
-
-
-def _send(host: Host, link: socket.socket, request: Mapping[str, Any], job: Command, fds: list[int]) -> None:
-    with MemoryFile(json.dumps(request).encode()) as body, MemoryFile(job.stdin) as stdin:
-        try:
-            socket.send_fds(link, [json.dumps({"timeout_s": job.timeout_s}).encode()], [body, stdin, *fds])
-        except OSError as error:
-            raise host.died() from error
+            assert self._host is not None, "a command was given to it"
+            raise self._host.died()
+        report: Mapping[str, Any] = json.loads(message)
+        return report
 
 
 async def _made(link: socket.socket) -> None:
@@ -199,66 +267,6 @@ async def _made(link: socket.socket) -> None:
         ) from error
 
 
-async def _follow(reply: socket.socket, out: Stream, err: Stream, timeout_s: float) -> bytes:
-    """Read output until the keeper reports the end; ask it to kill when there is too much, or we are cancelled.
-
-    Returns:
-        The report; empty where the keeper died.
-    """
-
-    def overflow() -> None:
-        try:
-            reply.send(b"output", socket.MSG_DONTWAIT)
-        except OSError:
-            return  # it has just ended by itself
-
-    with out.reading(overflow), err.reading(overflow):
-        try:
-            await readable(reply, timeout_s + CLOSE_TIMEOUT_S)
-        except TimeoutError as error:
-            raise SandboxError(
-                f"a command was not gone {CLOSE_TIMEOUT_S:g} s after its deadline: is the machine out of memory?"
-            ) from error
-        except asyncio.CancelledError:
-            reply.shutdown(socket.SHUT_WR)
-            await asyncio.shield(asyncio.ensure_future(_gone(reply.dup(), "a cancelled command was not gone")))
-            raise
-        message, _ = receive(reply)
-        out.drain()
-        err.drain()
-    return message
-
-
-async def _gone(link: socket.socket, complaint: str) -> None:
-    """Wait until the keeper says that something has gone. Owns the socket, so it may outlive a cancelled caller."""
-    with link:
-        try:
-            await readable(link, CLOSE_TIMEOUT_S)
-        except TimeoutError as error:
-            raise SandboxError(
-                f"{complaint} {CLOSE_TIMEOUT_S:g} s after it was killed: look for stuck processes with ps"
-            ) from error
-
-
-def _result(answer: Mapping[str, Any], out: Stream, err: Stream) -> ExecResult:
-    if answer["killed_by"] == "closed":
-        raise SandboxError("the sandbox was closed while a command ran in it: await the command before closing")
-    if not answer["started"] and answer["killed_by"] is None:
-        reason = answer["error"] or err.text().strip() or "bwrap ended before the command began"
-        if answer.get("crowded"):  # another command here may have taken the last process: not our failure
-            return ExecResult(code=126, stderr=f"not started beside other commands: {reason}\n")
-        raise SandboxError(f"a command could not be isolated: {reason}")
-    truncated = out.truncated or err.truncated
-    return ExecResult(
-        code=answer["code"],
-        stdout=out.text(),
-        stderr=err.text(),
-        truncated=truncated,
-        wall_s=answer["wall_s"],
-        killed_by=answer["killed_by"],
-    )
-
-
 def _options(answer: Mapping[str, Any], spec: SandboxSpec) -> list[str]:
     """Bwrap's options for a workspace; of the host, the sandbox sees programs, libraries and mounts only, read-only.
 
@@ -268,8 +276,9 @@ def _options(answer: Mapping[str, Any], spec: SandboxSpec) -> list[str]:
     """
     root, etc = answer["root"], answer["etc"]
     words = "--unshare-user --unshare-ipc --unshare-pid --unshare-uts --unshare-cgroup-try"
-    words += " --uid 1000 --gid 1000 --disable-userns --hostname sandbox --die-with-parent --new-session"
+    words += " --disable-userns --hostname sandbox --die-with-parent --new-session"
     words += " --clearenv --cap-drop ALL"
+    words += f" --uid {spec.user} --gid {spec.user}"
     if spec.network == "none":  # else bwrap starts within the network that the keeper has made
         words += " --unshare-net"
     options = [*words.split(), "--ro-bind", "/usr", "/usr"]

@@ -28,8 +28,9 @@ class SandboxSpec(BaseConfig):
     """How the Docker engine runs containers, by a name that it knows (`runc`, `runsc`); None takes its default."""
     user: int = Field(1000, ge=1, lt=65_000)
     """The user, and group, that commands see themselves as; never root."""
-    network: Literal["none", "gateway"] = "none"
-    """What the sandbox can reach: nothing but its own loopback, or there also one port, behind which is the gateway."""
+    network: Literal["none", "gateway"] | tuple[str, ...] = "none"
+    """What the sandbox can reach: nothing but its own loopback; there also one port, behind which is the gateway; or
+    through a proxy on that port the listed places, each `host:port` or `*.domain:port`, and nothing else."""
     mounts: dict[str, Path] = Field(default_factory=dict)
     """Folders and files of this machine that the sandbox sees, read-only: absolute path inside to path outside. All of
     it that is readable for everybody can be read inside; where agar runs as root, folders above it need not be."""
@@ -55,6 +56,15 @@ class SandboxSpec(BaseConfig):
     def _names_are_sane(cls, env: dict[str, str]) -> dict[str, str]:
         check_env_names(env)
         return env
+
+    @field_validator("network")
+    @classmethod
+    def _places_have_ports(cls, network: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        for place in network if isinstance(network, tuple) else ():
+            host, _, port = place.rpartition(":")
+            if not host or not port.isdigit() or not 0 < int(port) < 65_536 or "*" in host.removeprefix("*."):
+                raise ValueError(f"network: {place!r} must be host:port or *.domain:port, for instance pypi.org:443")
+        return network
 
     @field_validator("mounts")
     @classmethod

@@ -22,7 +22,7 @@ def create(spec: SandboxSpec, *, gateway: Path | None = None) -> Sandbox:
         gateway: the unix socket behind the port that `network = "gateway"` opens.
 
     Raises:
-        ConfigError: the spec's network and `gateway` do not go together.
+        ConfigError: the spec's network and `gateway` do not go together, or its backend has no such network.
     """
     if (spec.network == "gateway") != (gateway is not None):
         raise ConfigError(
@@ -30,6 +30,8 @@ def create(spec: SandboxSpec, *, gateway: Path | None = None) -> Sandbox:
             "needs the gateway's unix socket"
         )
     if spec.backend == "fake":
+        if isinstance(spec.network, tuple):
+            raise ConfigError("network: the fake sandbox reaches nothing: choose backend bubblewrap or docker, or none")
         from agar.sandbox.fake import FakeSandbox
 
         return FakeSandbox(spec)

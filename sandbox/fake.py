@@ -16,10 +16,13 @@ from types import TracebackType
 from typing import Self
 
 from agar.errors import SandboxError, ToolError
-from agar.sandbox.base import ExecResult, Transfer
+from agar.sandbox.audit import Audit
+from agar.sandbox.base import ExecResult, Snapshot, Transfer
 from agar.sandbox.command import Command
 from agar.sandbox.config import SandboxSpec
+from agar.sandbox.fake_process import Answer, FakeProcess
 from agar.sandbox.files import inside
+from agar.sandbox.snapshot import files_of, forked, of_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,19 +51,31 @@ Script = Callable[[FakeCall], ExecResult | str | Exception]
 class FakeSandbox:
     """A `Sandbox` that runs nothing."""
 
-    def __init__(self, spec: SandboxSpec, *, script: Script | None = None, latency_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        spec: SandboxSpec,
+        *,
+        script: Script | None = None,
+        talk: Callable[[FakeCall], Answer | None] | None = None,
+        latency_s: float = 0.0,
+    ) -> None:
         """Make one.
 
         Args:
             spec: its limits on time, output and size hold as in a real one.
             script: plays the commands; default the few built-in ones.
+            talk: plays a command that is started; where it gives None, or there is none, `cat` says what it is told,
+                and any other command runs as by `exec` and has ended.
             latency_s: how long each command takes, in seconds.
         """
         self.spec = spec
         self.calls: list[FakeCall] = []
         self.files: dict[str, bytes] = {}
         self.closed = False
+        self._audit = Audit("fake")
         self._script = script
+        self._talk = talk
+        self._started: list[FakeProcess] = []
         self._latency_s = latency_s
 
     async def exec(
@@ -77,6 +92,9 @@ class FakeSandbox:
         self._check_open()
         if job.refusal is not None:
             return ExecResult(code=126, stderr=job.refusal)
+        return await self._audit.of(job, self._exec(job))
+
+    async def _exec(self, job: Command) -> ExecResult:
         call = FakeCall(words=job.words, env=job.env, cwd=job.cwd, stdin=job.stdin, files=self.files)
         self.calls.append(call)
         began = time.monotonic()
@@ -90,6 +108,27 @@ class FakeSandbox:
             raise answer
         result = ExecResult(code=0, stdout=answer) if isinstance(answer, str) else answer
         return self._cut(replace(result, wall_s=time.monotonic() - began))
+
+    async def start(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout_s: float = 3600.0,
+    ) -> FakeProcess:
+        """See `Sandbox.start`."""
+        job = Command.of(command, cwd=cwd, env=env, stdin=None, timeout_s=timeout_s, spec=self.spec)
+        self._check_open()
+        if job.refusal is not None:
+            raise ToolError(job.refusal.strip())
+        call = FakeCall(words=job.words, env=job.env, cwd=job.cwd, stdin=b"", files=self.files)
+        answer = self._talk(call) if self._talk is not None else None
+        if answer is None and job.words == ("cat",):
+            answer = bytes
+        result = None if answer is not None else await self.exec(command, cwd=cwd, env=env, timeout_s=timeout_s)
+        self._started.append(FakeProcess(answer, result))
+        return self._started[-1]
 
     async def read(self, path: str) -> bytes:
         """See `Sandbox.read`."""
@@ -134,10 +173,29 @@ class FakeSandbox:
         await asyncio.to_thread(_store, found, target)
         return Transfer(files=len(found), size_bytes=sum(len(data) for data in found.values()))
 
+    async def snapshot(self) -> Snapshot:
+        """See `Sandbox.snapshot`."""
+        self._check_open()
+        return of_files(self.files)
+
+    async def restore(self, snapshot: Snapshot) -> None:
+        """See `Sandbox.restore`."""
+        self._check_open()
+        self.files.clear()
+        for path, data in files_of(snapshot).items():
+            await self.write(path, data)
+
+    async def fork(self, count: int) -> "list[FakeSandbox]":
+        """See `Sandbox.fork`."""
+        copies = [FakeSandbox(self.spec, script=self._script, latency_s=self._latency_s) for _ in range(count)]
+        return await forked(self, copies)
+
     async def close(self) -> None:
         """See `Sandbox.close`."""
         self.closed = True
         self.files.clear()
+        for process in self._started:
+            await process.close()
 
     async def __aenter__(self) -> Self:
         return self

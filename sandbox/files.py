@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ParamSpec
+from typing import ParamSpec, TypeVar
 
 from agar.errors import ToolError, UnsupportedPlatformError
 from agar.sandbox.base import Transfer
@@ -25,6 +25,7 @@ _RESOLVE_NO_MAGICLINKS, _RESOLVE_IN_ROOT = 0x02, 0x10
 _CHUNK_BYTES = 1 << 20
 _libc = ctypes.CDLL(None, use_errno=True)
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class _OpenHow(ctypes.Structure):
@@ -68,7 +69,7 @@ class Workspace:
         """A copy with a descriptor of its own, for a thread: closing this one meanwhile cannot redirect it."""
         return replace(self, fd=os.dup(self.fd))
 
-    def returning(self, call: Callable[P, Transfer], *arguments: P.args, **options: P.kwargs) -> Transfer:
+    def returning(self, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Make a call with a borrowed workspace, then close its descriptor."""
         try:
             return call(*arguments, **options)

@@ -5,7 +5,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from agar.sandbox.keeper import identity
 
 CLOSE_TIMEOUT_S = 15.0
 """How long the end of a killed process tree may take."""
-_LOOKS = 40  # for what the engine learns a moment late
+_NOTICE_S = 5.0  # for what the engine learns a moment late
 _LOOK_S = 0.025
 
 
@@ -89,6 +89,7 @@ class Container:
         stdin: bytes,
         timeout_s: float,
         limit_bytes: int,
+        clear: bool = True,
     ) -> Ran:
         """Run a command, then kill whatever it has left; one at a time.
 
@@ -99,6 +100,7 @@ class Container:
             stdin: what it reads.
             timeout_s: its deadline, in seconds.
             limit_bytes: how much of its output, and of its errors, is kept; it is killed for more.
+            clear: False for a command of ours that leaves nothing, beside a process that is to run on.
 
         Raises:
             SandboxError: the container is gone.
@@ -106,18 +108,10 @@ class Container:
         began, wall_began = time.monotonic(), time.time()
         kept: dict[int, bytearray] = {1: bytearray(), 2: bytearray()}
         killed_by: KilledBy | None = None
-        body = {
-            "AttachStdin": bool(stdin),
-            "AttachStdout": True,
-            "AttachStderr": True,
-            "User": f"{user}:{user}",
-            "Env": [f"{name}={value}" for name, value in env.items()],
-            "Cmd": list(words),
-        }
-        made = await self._engine.call("POST", f"/containers/{self._name}/exec", body=body)
+        name, starting = await self.prepare(words, user=user, env=env, stdin=bool(stdin))
         try:
             async with asyncio.timeout(timeout_s):
-                link = await self._engine.attach(f"/exec/{made['Id']}/start", {"Detach": False, "Tty": False})
+                link = await starting
                 try:
                     killed_by = await _follow(link, stdin, kept, limit_bytes)
                 finally:
@@ -125,13 +119,10 @@ class Container:
         except TimeoutError:
             killed_by = "timeout"
         finally:
-            await asyncio.shield(asyncio.ensure_future(self._kill_all()))
-        state = await self._ended(made["Id"])
-        code = 137 if killed_by else state["ExitCode"]
-        if killed_by is None and code != 0 and await self._was_short_of_memory(wall_began, code):
-            killed_by = "memory"
-        if not killed_by and not state["Pid"]:
-            raise SandboxError(f"a command could not be started: {bytes(kept[1] + kept[2]).decode(errors='replace')}")
+            starting.close()
+            if clear or killed_by:
+                await asyncio.shield(asyncio.ensure_future(self.kill_all()))
+        code, killed_by = await self.ended(name, wall_began, killed_by, bytes(kept[1] + kept[2]))
         return Ran(
             code=code,
             out=bytes(kept[1][:limit_bytes]),
@@ -140,6 +131,44 @@ class Container:
             killed_by=killed_by,
             wall_s=time.monotonic() - began,
         )
+
+    async def prepare(
+        self, words: Sequence[str], *, user: int, env: Mapping[str, str], stdin: bool
+    ) -> tuple[str, Coroutine[Any, Any, Attached]]:
+        """Announce a command; gives its name, and what starts it and hands over its streams."""
+        body = {
+            "AttachStdin": stdin,
+            "AttachStdout": True,
+            "AttachStderr": True,
+            "User": f"{user}:{user}",
+            "Env": [f"{name}={value}" for name, value in env.items()],
+            "Cmd": list(words),
+        }
+        made = await self._engine.call("POST", f"/containers/{self._name}/exec", body=body)
+        name = str(made["Id"])
+        return name, self._engine.attach(f"/exec/{name}/start", {"Detach": False, "Tty": False})
+
+    async def ended(
+        self, name: str, since: float, killed_by: KilledBy | None, said: bytes
+    ) -> tuple[int, KilledBy | None]:
+        """How a command ended.
+
+        Args:
+            name: the command's.
+            since: when it was started, in seconds since 1970.
+            killed_by: why we killed it, if we did.
+            said: what it wrote; the engine's own complaint where it could not be started.
+
+        Raises:
+            SandboxError: it could not be started.
+        """
+        state = await self._state_at_end(name)
+        if killed_by:
+            return 137, killed_by
+        if not state["Pid"]:
+            raise SandboxError(f"a command could not be started: {said.decode(errors='replace')}")
+        code = int(state["ExitCode"])
+        return code, "memory" if code != 0 and await self._was_short_of_memory(since, code) else None
 
     def listening(self) -> socket.socket:
         """The socket that listens at the gateway's port inside the container; made at the first call.
@@ -162,7 +191,7 @@ class Container:
             self._listening.close()
         await self._engine.remove(self._name)
 
-    async def _kill_all(self) -> None:
+    async def kill_all(self) -> None:
         """Kill every process but the container's first, and wait until they are gone."""
         self._kills += 1
         word = str(self._kills).encode()
@@ -183,13 +212,19 @@ class Container:
             raise SandboxError(f"the container {self._name[:12]} died: {error}; make a new sandbox") from error
         raise SandboxError(f"the container {self._name[:12]} died, and its files with it: make a new sandbox")
 
-    async def _ended(self, name: str) -> Any:
-        for _ in range(_LOOKS):
+    async def has_ended(self, name: str, within_s: float) -> bool:
+        """Whether a command ends by itself within some seconds."""
+        for _ in range(max(1, int(within_s / _LOOK_S))):
             state = await self._engine.call("GET", f"/exec/{name}/json")
             if not state["Running"] and state["ExitCode"] is not None:
-                return state
+                return True
             await asyncio.sleep(_LOOK_S)
-        raise SandboxError("the Docker engine did not notice the end of a command within a second: see its log")
+        return False
+
+    async def _state_at_end(self, name: str) -> Any:
+        if not await self.has_ended(name, _NOTICE_S):
+            raise SandboxError("the Docker engine did not notice the end of a command for seconds: see its log")
+        return await self._engine.call("GET", f"/exec/{name}/json")
 
     async def _was_short_of_memory(self, since: float, code: int) -> bool:
         """Whether the kernel has killed for memory; the engine hears of it on another way than of the end."""

@@ -10,19 +10,24 @@ from types import TracebackType
 from typing import Self
 
 from agar.errors import SandboxError, ToolError
-from agar.sandbox.base import ExecResult, Transfer
+from agar.sandbox.audit import Audit
+from agar.sandbox.base import ExecResult, Snapshot, Transfer
 from agar.sandbox.command import Command
 from agar.sandbox.config import SandboxSpec
 from agar.sandbox.docker import files
 from agar.sandbox.docker.container import Container, Ran
 from agar.sandbox.docker.engine import Engine, default_socket, engine_at
+from agar.sandbox.docker.process import DockerProcess
+from agar.sandbox.egress import leading_on, proxy_env
 from agar.sandbox.files import inside
 from agar.sandbox.forwarder import Forwarder
+from agar.sandbox.snapshot import forked
 
 # Kills what the command has left as soon as it ends: the engine waits two seconds for a process that keeps its output
 # open. Only a convenience: the container's first process kills again, and nothing can get in its way. The shell's own
 # words about a signal go nowhere.
 _WRAP = 'cd -- "$1" || exit 126; shift; exec 3>&2 2>/dev/null; "$@" 2>&3 3>&-; code=$?; kill -9 -1; exit "$code"'
+_WRAP_STARTED = 'cd -- "$1" || exit 126; shift; exec "$@"'
 _MINE = 3  # exit status of our own scripts where the agent asked for what is not there
 _FILE_TIMEOUT_S = 120.0
 
@@ -43,7 +48,9 @@ class DockerSandbox:
         self._gateway = gateway
         self._lock = asyncio.Lock()
         self._container: Container | None = None
+        self._process: DockerProcess | None = None
         self._closed = False
+        self._audit = Audit("docker")
 
     async def exec(
         self,
@@ -55,9 +62,13 @@ class DockerSandbox:
         timeout_s: float | None = None,
     ) -> ExecResult:
         """See `Sandbox.exec`."""
+        env = {**proxy_env(self.spec), **(env or {})}
         job = Command.of(command, cwd=cwd, env=env, stdin=stdin, timeout_s=timeout_s, spec=self.spec)
         if job.refusal is not None:
             return ExecResult(code=126, stderr=job.refusal)
+        return await self._audit.of(job, self._exec(job))
+
+    async def _exec(self, job: Command) -> ExecResult:
         words = ["/bin/sh", "-c", _WRAP, "sh", job.cwd, *job.words]
         ran = await self._run(
             words, env=job.env, stdin=job.stdin, timeout_s=job.timeout_s, limit_bytes=self.spec.output_bytes
@@ -70,6 +81,28 @@ class DockerSandbox:
             wall_s=ran.wall_s,
             killed_by=ran.killed_by,
         )
+
+    async def start(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout_s: float = 3600.0,
+    ) -> DockerProcess:
+        """See `Sandbox.start`. While it runs, files can be moved, but no other command can run."""
+        env = {**proxy_env(self.spec), **(env or {})}
+        job = Command.of(command, cwd=cwd, env=env, stdin=None, timeout_s=timeout_s, spec=self.spec)
+        if job.refusal is not None:
+            raise ToolError(job.refusal.strip())
+        async with self._lock:
+            self._check_alone()
+            container = await self._open()
+            words = ["/bin/sh", "-c", _WRAP_STARTED, "sh", job.cwd, *job.words]
+            name, starting = await container.prepare(words, user=self.spec.user, env=job.env, stdin=True)
+            limit_bytes = self.spec.output_bytes
+            self._process = DockerProcess(container, name, await starting, timeout_s=timeout_s, limit_bytes=limit_bytes)
+        return self._process
 
     async def read(self, path: str) -> bytes:
         """See `Sandbox.read`."""
@@ -98,9 +131,26 @@ class DockerSandbox:
         archive = (await self._script(files.GET, inside(source), source)).out
         return await asyncio.to_thread(files.unpack, archive, source, target, self.spec.disk_mib << 20)
 
+    async def snapshot(self) -> Snapshot:
+        """See `Sandbox.snapshot`."""
+        archive = (await self._script(files.SNAPSHOT, "/", "/")).out
+        plain, kept, size_bytes = await asyncio.to_thread(files.plain, archive)
+        return Snapshot(archive=plain, files=kept, size_bytes=size_bytes)
+
+    async def restore(self, snapshot: Snapshot) -> None:
+        """See `Sandbox.restore`."""
+        await self._script(files.RESTORE, "/", "/", stdin=snapshot.archive)
+
+    async def fork(self, count: int) -> "list[DockerSandbox]":
+        """See `Sandbox.fork`."""
+        copies = [DockerSandbox(self.spec, engine=self._engine, gateway=self._gateway) for _ in range(count)]
+        return await forked(self, copies)
+
     async def close(self) -> None:
         """See `Sandbox.close`."""
         self._closed = True
+        if self._process is not None:
+            await self._process.close()
         container, self._container = self._container, None
         if container is not None:
             await asyncio.shield(asyncio.ensure_future(container.remove()))
@@ -117,7 +167,9 @@ class DockerSandbox:
         """Run one of our own file scripts."""
         limit_bytes = (self.spec.disk_mib << 20) + (1 << 20)
         words = ["/bin/sh", "-c", script, "sh", place]
-        ran = await self._run(words, env={}, stdin=stdin, timeout_s=_FILE_TIMEOUT_S, limit_bytes=limit_bytes)
+        ran = await self._run(
+            words, env={}, stdin=stdin, timeout_s=_FILE_TIMEOUT_S, limit_bytes=limit_bytes, clear=False
+        )
         if ran.killed_by == "output":
             raise ToolError(f"{path!r} holds more than {self.spec.disk_mib} MiB: read a part of it with a command")
         if ran.killed_by or ran.code:
@@ -125,10 +177,23 @@ class DockerSandbox:
             raise ToolError(f"{path!r}: {complaint}: name another path, or free some space")
         return ran
 
+    def _check_alone(self) -> None:
+        if self._process is not None and not self._process.closed:
+            raise SandboxError("a process runs in this sandbox, and Docker cannot run others beside it: close it first")
+
     async def _run(
-        self, words: Sequence[str], *, env: Mapping[str, str], stdin: bytes, timeout_s: float, limit_bytes: int
+        self,
+        words: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        stdin: bytes,
+        timeout_s: float,
+        limit_bytes: int,
+        clear: bool = True,
     ) -> Ran:
         async with self._lock:
+            if clear:
+                self._check_alone()
             container = await self._open()
             try:
                 async with self._way_out(container):
@@ -139,6 +204,7 @@ class DockerSandbox:
                         stdin=stdin,
                         timeout_s=timeout_s,
                         limit_bytes=limit_bytes,
+                        clear=clear,
                     )
             except SandboxError as error:
                 if self._closed:
@@ -157,15 +223,16 @@ class DockerSandbox:
 
     @contextlib.asynccontextmanager
     async def _way_out(self, container: Container) -> AsyncIterator[None]:
-        """Carry the connections of a command to the gateway, where there is one."""
-        if self._gateway is None:
-            yield
-            return
-        listening = await asyncio.to_thread(container.listening)
-        forwarder = Forwarder(self._gateway)
-        try:
-            socket.send_fds(forwarder.given, [b"listening"], [listening.fileno()])
-            async with forwarder.serving():
+        """Carry the connections of a command to where they may go, where there is such a place."""
+        async with leading_on(self.spec, self._gateway) as onward:
+            if onward is None:
                 yield
-        finally:
-            forwarder.close()
+                return
+            listening = await asyncio.to_thread(container.listening)
+            forwarder = Forwarder(onward)
+            try:
+                socket.send_fds(forwarder.given, [b"listening"], [listening.fileno()])
+                async with forwarder.serving():
+                    yield
+            finally:
+                forwarder.close()

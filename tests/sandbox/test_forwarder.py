@@ -196,7 +196,7 @@ async def test_a_gateway_that_is_gone_is_a_broken_connection_not_a_hang(host, py
 
 async def test_it_conforms_like_any_sandbox():
     async with upper() as server:
-        report = await check_sandbox(lambda: create(SPEC, gateway=server.path))
+        report = await check_sandbox(lambda spec, gateway=None: create(spec, gateway=gateway or server.path), spec=SPEC)
     assert report.failed == {}
     assert available(SPEC) is None
 

@@ -1,0 +1,1 @@
+"""What the conformance kit checks, by subject; `agar.sandbox.checker` runs them."""

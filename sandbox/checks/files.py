@@ -1,0 +1,160 @@
+"""`read`, `write`, `put`, `get`, `snapshot`, `restore`, `fork`."""
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+
+from agar.errors import ToolError
+from agar.sandbox.base import Sandbox
+from agar.sandbox.checks.check import Check, Make, expect, expect_raises, expect_that, lines
+from agar.sandbox.config import SandboxSpec
+
+
+async def keeps_files_between_commands(sandbox: Sandbox) -> None:
+    """`write`, `exec`, `read` see one tree; bytes survive."""
+    data = bytes(range(256))
+    await sandbox.write("deep/er/b", data)
+    expect("read", await sandbox.read("deep/er/b"), data)
+    await sandbox.write("f", "text")
+    expect("cat", (await sandbox.exec("cat f")).stdout, "text")
+    await sandbox.write("/work/f", "new")
+    expect("read of an absolute path", await sandbox.read("/work/f"), b"new")
+    await sandbox.write("/tmp/f", "temporary")
+    expect("cat of /tmp", (await sandbox.exec("cat /tmp/f")).stdout, "temporary")
+    await sandbox.write("empty", b"")
+    expect("read of an empty file", await sandbox.read("empty"), b"")
+
+
+async def refuses_paths_outside(sandbox: Sandbox) -> None:
+    """Paths that leave the workspace, or name no regular file."""
+    await sandbox.write("d/f", "x")
+    for path in ("/etc/passwd", "../etc/passwd", "d/../../x", "", "a\0b", "/", "/workshop", "nothing", "d"):
+        await expect_raises(ToolError, f"read {path!r}", sandbox.read(path))
+    for path in ("/etc/passwd", "../x", "", "/usr/x", "d"):
+        await expect_raises(ToolError, f"write {path!r}", sandbox.write(path, "x"))
+
+
+async def copies_trees(sandbox: Sandbox) -> None:
+    """`put` and `get`, files and directories; links are counted."""
+    with tempfile.TemporaryDirectory() as place:
+        source, target, one = (Path(place, name) for name in ("source", "target", "one"))
+        (source / "sub").mkdir(parents=True)
+        (source / "a").write_bytes(b"A")
+        (source / "sub" / "b").write_bytes(b"BB")
+        (source / "link").symlink_to("/etc/passwd")
+        sent = await sandbox.put(source, "tree")
+        expect("put", (sent.files, sent.size_bytes, dict(sent.skipped)), (2, 3, {"symlink": 1}))
+        expect("cat", (await sandbox.exec("cat tree/sub/b")).stdout, "BB")
+        back = await sandbox.get("tree", target)
+        expect("get", (back.files, back.size_bytes), (2, 3))
+        expect("content", (target / "sub" / "b").read_bytes(), b"BB")
+        await sandbox.put(source / "a", "one")
+        await sandbox.get("one", one)
+        expect("one file", one.read_bytes(), b"A")
+        await expect_raises(ToolError, "get of nothing", sandbox.get("nothing", target))
+
+
+async def leads_no_link_out(sandbox: Sandbox) -> None:
+    """Links, FIFOs and strange names that a program has planted."""
+    planted = await sandbox.exec(
+        "mkdir tree; echo good > tree/good; ln -s /etc/passwd tree/link; ln -s /proc/self/root up;"
+        "mkfifo tree/fifo fifo;"
+        r"ln tree/good tree/hard; printf x > tree/$(printf '\377'); ln -s loop loop; ln -s tree/good inside; echo done"
+    )
+    expect("planting", planted.stdout, "done\n")
+    for path in ("tree/link", "up/etc/passwd", "fifo", "loop"):
+        await expect_raises(ToolError, f"read {path!r}", sandbox.read(path))
+    for path in ("fifo", "loop", "up/etc/f", "tree/link"):
+        await expect_raises(ToolError, f"write {path!r}", sandbox.write(path, "x"))
+    expect("a link that stays inside", await sandbox.read("inside"), b"good\n")
+    with tempfile.TemporaryDirectory() as place:
+        got = await sandbox.get("tree", Path(place, "copy"))
+        names = {os.fsencode(name) for name in os.listdir(Path(place, "copy"))}
+        expect("files", names, {b"good", b"hard", b"\xff"})
+        expect("skipped", dict(got.skipped), {"symlink": 1, "special": 1})
+
+
+async def shows_mounts_read_only(make: Make, spec: SandboxSpec) -> None:
+    """`SandboxSpec.mounts`."""
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o755)
+        await asyncio.to_thread(Path(place, "f").write_text, "shown\n")
+        mounted = SandboxSpec.model_validate({**spec.model_dump(), "mounts": {"/shown": Path(place)}})
+        async with make(mounted) as sandbox:
+            result = await sandbox.exec("cat /shown/f; echo x > /shown/f; echo x > /shown/new; rm -f /shown/f; true")
+            expect("stdout", result.stdout, "shown\n")
+        expect("names", os.listdir(place), ["f"])
+
+
+async def snapshots_and_restores(make: Make, spec: SandboxSpec) -> None:
+    """A snapshot is the files of its moment; it can be restored here and elsewhere."""
+    async with make(spec) as one, make(spec) as two:
+        await one.write("d/f", "first")
+        await one.write("/tmp/t", b"\0\xff")
+        snapshot = await one.snapshot()
+        expect("files", (snapshot.files, snapshot.size_bytes), (2, 7))
+        await one.write("d/f", "second")
+        await one.write("later", "x")
+        await two.write("other", "x")
+        await two.restore(snapshot)
+        expect("elsewhere", (await two.read("d/f"), await two.read("/tmp/t")), (b"first", b"\0\xff"))
+        await expect_raises(ToolError, "a file that was there before", two.read("other"))
+        await one.restore(snapshot)
+        expect("here", await one.read("d/f"), b"first")
+        await expect_raises(ToolError, "a file of later", one.read("later"))
+
+
+async def snapshots_modes_links_and_times(make: Make, spec: SandboxSpec) -> None:
+    """What a build or git would notice."""
+    async with make(spec) as one, make(spec) as two:
+        await one.exec(
+            "echo 'echo ran' > run; chmod 755 run; ln -s run link; mkdir -m 700 d; mkdir e; echo x > e/f; chmod 500 e;"
+            "touch -d @1000000000 run; mkfifo p"
+        )
+        await two.restore(await one.snapshot())
+        result = await two.exec("./link; readlink link; stat -c '%a %Y' run; stat -c '%a %u' d e; ls; echo y > d/f")
+        expect("lines", lines(result)[:2], ["ran", "run"])
+        expect("mode and time", lines(result)[2], "755 1000000000")
+        expect("folders", lines(result)[3:5], [f"700 {spec.user}", f"500 {spec.user}"])
+        expect("names", lines(result)[5:], ["d", "e", "link", "run"])
+        expect("code", result.code, 0)
+
+
+async def forks(make: Make, spec: SandboxSpec) -> None:
+    """`fork` gives independent copies."""
+    async with make(spec) as parent:
+        await parent.write("f", "old")
+        copies = await parent.fork(2)
+        try:
+            await copies[0].write("f", "new")
+            seen = [await sandbox.read("f") for sandbox in (parent, *copies)]
+            expect("f in parent and copies", seen, [b"old", b"new", b"old"])
+        finally:
+            for copy in copies:
+                await copy.close()
+        expect("the parent after its copies", await parent.read("f"), b"old")
+
+
+async def refuses_a_forged_snapshot(make: Make, spec: SandboxSpec) -> None:
+    """An archive that is none of ours."""
+    from agar.sandbox.base import Snapshot
+
+    async with make(spec) as sandbox:
+        await expect_raises(ToolError, "garbage", sandbox.restore(Snapshot(archive=b"x" * 2000, files=0, size_bytes=0)))
+        result = await sandbox.exec("echo usable")
+        expect_that("usable afterwards", result.stdout == "usable\n", result)
+
+
+FILES = (
+    Check(run=keeps_files_between_commands, real=False),
+    Check(run=refuses_paths_outside, real=False),
+    Check(run=copies_trees, real=False),
+    Check(run=leads_no_link_out),
+    Check(run=shows_mounts_read_only, makes=True),
+    Check(run=snapshots_and_restores, makes=True, real=False),
+    Check(run=snapshots_modes_links_and_times, makes=True),
+    Check(run=forks, makes=True, real=False),
+    Check(run=refuses_a_forged_snapshot, makes=True),
+)
+"""Checks of the workspace."""
