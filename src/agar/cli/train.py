@@ -142,7 +142,8 @@ def conclude(result: "Result", command: str) -> None:
     if result.stopped:
         print(f"go on with: agar {command} --resume {folder.path}")
     elif result.checkpoint is not None:
-        print(f"the policy is in {result.checkpoint.path}; the episodes are in {folder.path / 'traces'}")
+        policies = ", ".join(str(path) for path in sorted(result.checkpoint.path.glob("*/hf")))
+        print(f"the policy is in {policies}; the episodes are in {folder.path / 'traces'}")
 
 
 def learnt(result: "Result") -> str:
