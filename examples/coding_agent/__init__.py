@@ -1,0 +1,1 @@
+"""A coding agent: it mends small repositories, and is judged where it has never been."""
