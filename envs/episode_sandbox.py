@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from agar.errors import EnvError, SandboxError, ToolError
 
 if TYPE_CHECKING:
-    from agar.sandbox.base import ExecResult, Sandbox, Transfer
+    from agar.sandbox.base import ExecResult, Process, Sandbox, Transfer
 
 T = TypeVar("T")
 
@@ -55,6 +55,21 @@ class EpisodeSandbox:
             SandboxError: the sandbox could not start, has died or was closed.
         """
         return await self._in(lambda sb: sb.exec(command, cwd=cwd, env=env, stdin=stdin, timeout_s=timeout_s))
+
+    async def start(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout_s: float = 3600.0,
+    ) -> "Process":
+        """Start a command that runs on until its own `close`, or the sandbox's.
+
+        Raises:
+            SandboxError: the sandbox could not start, has died or was closed.
+        """
+        return await self._in(lambda sb: sb.start(command, cwd=cwd, env=env, timeout_s=timeout_s))
 
     async def read(self, path: str) -> bytes:
         """The bytes of a file inside."""

@@ -13,6 +13,8 @@ from agar.types import ToolSpec
 
 Session = NewType("Session", str)
 """The episode that a call belongs to. A tool's method that has a parameter of this type gets it; no model sees it."""
+Deadline = NewType("Deadline", float)
+"""Seconds that a call may take. A tool's method that has a parameter of this type gets it, and keeps it by itself."""
 NO_SESSION = Session("")
 """Where a call belongs to none: nothing is kept for it."""
 

@@ -15,12 +15,14 @@ from pydantic.fields import FieldInfo
 
 from agar.errors import ConfigError, ToolError
 from agar.tool_servers.background import in_thread
-from agar.tool_servers.base import NO_SESSION, Session
+from agar.tool_servers.base import NO_SESSION, Deadline, Session
 from agar.types import ToolSpec
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 _MARK = "__agar_tool__"
+_OWN_DEADLINE_GRACE_S = 10.0
+"""How much longer a call of a method may take that keeps its deadline by itself."""
 _PARAMETER = re.compile(r"^(\w+)(?: \([^)]*\))?:\s*(.*)$")
 _SECTION = re.compile(r"^[A-Z][A-Za-z ]*:$")
 
@@ -39,6 +41,8 @@ class Tool:
     """The tool's deadline; None takes the environment's `tool_timeout_s`."""
     session_parameter: str | None = None
     """The parameter that is told the episode; None where the method has none."""
+    deadline_parameter: str | None = None
+    """The parameter that is told the deadline; None where the method has none."""
 
     async def call(
         self, owner: object, arguments: Mapping[str, Any], *, timeout_s: float, session: Session = NO_SESSION
@@ -69,6 +73,9 @@ class Tool:
         if self.session_parameter is not None:
             values[self.session_parameter] = session
         limit_s = self.timeout_s if self.timeout_s is not None else timeout_s
+        if self.deadline_parameter is not None:
+            values[self.deadline_parameter] = Deadline(limit_s)
+            limit_s += _OWN_DEADLINE_GRACE_S
         try:
             async with asyncio.timeout(limit_s) as deadline:
                 if inspect.iscoroutinefunction(self.method):
@@ -152,7 +159,7 @@ def _tool_from(method: Callable[..., Any], mark: _Mark) -> Tool:
     name = mark.name or method.__name__
     description, parameter_texts = _read_docstring(inspect.getdoc(method) or "")
     fields: dict[str, Any] = {}
-    session_parameter = None
+    given: dict[Any, str | None] = {Session: None, Deadline: None}
     try:
         hints = typing.get_type_hints(method, include_extras=True)
     except NameError as error:
@@ -163,8 +170,9 @@ def _tool_from(method: Callable[..., Any], mark: _Mark) -> Tool:
             raise ConfigError(f"{where} is {parameter.kind.description}: a tool takes named parameters only")
         if parameter.name not in hints:
             raise ConfigError(f"{where} has no type hint: the model's schema is made from it")
-        if hints[parameter.name] is Session:
-            session_parameter = parameter.name
+        kind = next((kind for kind in given if kind is hints[parameter.name]), None)
+        if kind is not None:
+            given[kind] = parameter.name
             continue
         default = ... if parameter.default is parameter.empty else parameter.default
         text = parameter_texts.get(parameter.name)
@@ -186,7 +194,8 @@ def _tool_from(method: Callable[..., Any], mark: _Mark) -> Tool:
         method=method,
         arguments=arguments,
         timeout_s=mark.timeout_s,
-        session_parameter=session_parameter,
+        session_parameter=given[Session],
+        deadline_parameter=given[Deadline],
     )
 
 

@@ -33,6 +33,8 @@ class BrokenSandbox:
             await asyncio.sleep(3600)
         self._die()
 
+    start = exec
+
     async def write(self, *_: Any) -> None:
         """Take it; the files are never seen again."""
 
