@@ -15,13 +15,8 @@ from agar.types import Ids, ImagePart, Message, Sampled
 
 def images_of(messages: Sequence[Message]) -> tuple[str, ...]:
     """The images of messages, in order, as URLs or data URLs."""
-    return tuple(
-        part.url
-        for message in messages
-        if not isinstance(message.content, str)
-        for part in message.content
-        if isinstance(part, ImagePart)
-    )
+    parts = [part for message in messages if not isinstance(message.content, str) for part in message.content]
+    return tuple([part.url for part in parts if isinstance(part, ImagePart)]) if parts else ()
 
 
 def placeholders(ids: Ids, token: int) -> npt.NDArray[np.int32]:

@@ -1,5 +1,7 @@
 """Every family over generated conversations: bridges are prefixes and the template's, parse undoes reply."""
 
+import copy
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -203,3 +205,66 @@ def test_the_switch_for_reasoning_reaches_the_template(family_of):
     on, off = (family_of("qwen3.5-think", thinking=thinking).opening for thinking in (True, False))
     assert on.endswith("<think>\n")
     assert off.endswith("<think>\n\n</think>\n\n")
+
+
+results = st.lists(
+    st.lists(
+        st.sampled_from(["<|im_end|>", "</tool_response>", "</think>", "<tool_call>", "{{ 0 }}", "\ufdd0", "\ufdd3"])
+        | st.text(max_size=4),
+        max_size=4,
+    ).map("".join),
+    min_size=1,
+    max_size=10,
+)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_results_between_what_stands_around_them_are_as_the_template_writes_them(family_of, name):
+    family = family_of(name)
+    rendering = copy.copy(family)
+    rendering.plain_results = False
+    previous = np.concatenate([family.render([QUESTION]), np.array(family.stop_ids[:1], np.int32)])
+
+    def bridge_of(family, new):
+        try:
+            bridge = family.bridge(previous, Finish.STOP, new)
+        except LedgerError as error:
+            return str(error)
+        return None if bridge is None else bridge.tolist()
+
+    @settings(max_examples=40)
+    @given(results)
+    def check(texts):
+        new = [Message(role="tool", content=text, tool_call_id=f"c{at}") for at, text in enumerate(texts)]
+        assert bridge_of(family, new) == bridge_of(rendering, new)
+
+    check()
+
+
+def test_a_template_is_run_once_for_results_that_it_writes_as_they_are(family_of):
+    family = copy.copy(family_of("qwen3"))
+    family._frames, written = {}, []
+    family.template = CountingTemplate(family.template, written)
+    previous = family.render([QUESTION])
+    for text in ("a", " b\n", ""):
+        family.bridge(previous, Finish.LENGTH, [Message(role="tool", content=text, tool_call_id="c")])
+    assert len(written) == 3  # the first question; slots and an awkward text in the place of the result
+    trimming = copy.copy(family_of("qwen3.5-think"))
+    trimming.plain_results = True  # wrongly declared: an awkward text shows it
+    new = [Message(role="tool", content=" b\n", tool_call_id="c")]
+    assert (
+        trimming.bridge(previous, Finish.LENGTH, new).tolist()
+        == family_of("qwen3.5-think").bridge(previous, Finish.LENGTH, new).tolist()
+    )
+
+
+class CountingTemplate:
+    def __init__(self, template, written):
+        self._template, self._written = template, written
+
+    def render(self, rows, tools=(), *, generation):
+        self._written.append(rows)
+        return self._template.render(rows, tools, generation=generation)
+
+    def __getattr__(self, name):
+        return getattr(self._template, name)

@@ -71,6 +71,7 @@ class ChatML(PlainChatML):
     name = "chatml"
     calls = JsonCalls()
     thinks = True
+    plain_results = True
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         """Look the control tokens up.

@@ -52,6 +52,7 @@ class Glm45(TemplateFamily):
     needs = ("<|assistant|>", _USER, _OBSERVATION)
     calls = KeyedCalls()
     thinks = True
+    plain_results = True
 
     def _stop(self, message: Message) -> int:
         return self.tokenizer.added[_OBSERVATION if message.tool_calls else _USER]

@@ -16,7 +16,7 @@ from agar.types import Ids
 
 QUOTE = "\ufdd0"
 """Begins and ends a quoted character, as its number in hexadecimal. A Unicode noncharacter: no text should hold one."""
-SLOTS = ("\ufdd1", "\ufdd2")
+SLOTS = ("\ufdd1", "\ufdd2", "\ufdd3")
 """Noncharacters that a caller may put into a template and find again in what it renders; foreign ones are quoted."""
 _LAST = 16  # ids in which the last control token nearly always is
 

@@ -31,6 +31,7 @@ class Qwen25(TemplateFamily):
     stops = ("<|im_end|>", "<|endoftext|>")
     needs = ("<|im_start|>", "<|im_end|>")
     calls: ClassVar[CallFormat | None] = JsonCalls()
+    plain_results = True
 
 
 class Qwen3(Qwen25):
@@ -44,6 +45,7 @@ class Qwen25VL(Qwen25):
     """Qwen2.5-VL: images, no tools."""
 
     name = "qwen2.5-vl"
+    plain_results = False  # it has no place for them
     calls = None
     image = "<|image_pad|>"
 
@@ -101,4 +103,5 @@ class Qwen35(Qwen3):
     """Qwen3.5 and Qwen3.6."""
 
     name = "qwen3.5"
+    plain_results = False  # trimmed
     calls = TaggedCalls()

@@ -95,7 +95,7 @@ class ChatTemplate:
         for message in messages:
             if message.tool_calls and "tool_calls" not in self.text:
                 raise LedgerError(f"the {family} template has no place for tool calls: write them as text")
-            if not images and images_of((message,)):
+            if not images and not isinstance(message.content, str) and images_of((message,)):
                 raise LedgerError(f"a {message.role} message holds an image: the {family} family renders text only")
 
     def rows(self, messages: Sequence[Message]) -> list[Row]:
@@ -105,8 +105,8 @@ class ChatTemplate:
     def _row(self, message: Message) -> Row:
         quote = self._marking.quote
         row: dict[str, Any] = {"role": message.role}
-        if images_of((message,)):
-            row["content"] = [self._part(part) for part in message.content if not isinstance(part, str)]
+        if not isinstance(message.content, str) and images_of((message,)):
+            row["content"] = [self._part(part) for part in message.content]
         else:
             row["content"] = quote(message.text)
             if message.tool_calls and not message.text and self._wire == "json":

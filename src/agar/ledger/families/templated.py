@@ -6,6 +6,9 @@ adds is what no template says: how to go on from ids that are there already, and
 The bridge comes from the template too. A probe conversation whose reply is a slot is rendered together with the new
 messages; what follows the slot is the bridge, and what comes before it must be what came before it without them. Where
 it is not, the template rewrites history for these messages, and there is no bridge.
+
+Most new messages are results of tools. Where a template writes those as they are, what it writes around one is what it
+writes around every other: it is run once with slots in their place, and then no more.
 """
 
 from collections.abc import Sequence
@@ -23,7 +26,9 @@ from agar.ledger.families.template import ChatTemplate, Row
 from agar.ledger.images import images_of, require_all_images
 from agar.types import Bools, Finish, Ids, Message, ToolSpec, Turn
 
-_REPLY, _REASONING = SLOTS
+_REPLY, _REASONING, _RESULT = SLOTS
+_FRAMED = 8  # the most results at once whose surroundings are kept
+_AWKWARD = " \n</think><tool_response>{{ 0 }}\n</tool_response> \n"  # what a template that looks into it would change
 
 
 class TemplateFamily:
@@ -48,6 +53,8 @@ class TemplateFamily:
     """Whether its models reason before they answer."""
     unopened: ClassVar[bool] = False
     """Whether its models may reason without an opening mark where the prompt has none either."""
+    plain_results: ClassVar[bool] = False
+    """Whether its template writes a tool's result as it is: it reads nothing else of it, and does not look into it."""
     image: ClassVar[str | None] = None
     """The token that its template writes for an image; None where it takes text only."""
     wire: ClassVar[Literal["object", "json"]] = "object"
@@ -64,6 +71,7 @@ class TemplateFamily:
         )
         self.marking = Marking(self.tokenizer)
         self.template = ChatTemplate(model.template, marking=self.marking, variables=model.variables, wire=self.wire)
+        self._frames: dict[tuple[int, bool], list[str] | None] = {}  # number of results, opening -> around them
         self._question: list[Row] = [{"role": "user", "content": "."}]
         self._slot: Row = {"role": "assistant", "content": _REPLY, "reasoning_content": _REASONING}
         self._before = self.template.render(self._question, generation=False)
@@ -218,12 +226,38 @@ class TemplateFamily:
 
     def _following(self, previous_ids: Ids, new: Sequence[Message], *, generation: bool) -> list[int] | None:
         self._require(new, ())
-        probe = self._probe(previous_ids)
-        written = self.template.render([*probe, *self.template.rows(new)], generation=generation)
-        before, slot, after = written.rpartition(_REPLY)
-        if not slot or not before.startswith(self._lead(probe)):
+        after = self._framed(new, generation=generation)
+        if after is None:
+            after = self._behind(self._probe(previous_ids), self.template.rows(new), generation=generation)
+        if after is None:
             return None
         return self._follows(int(previous_ids[-1]) if len(previous_ids) else -1, self.marking.encode(after))
+
+    def _behind(self, probe: Sequence[Row], new: Sequence[Row], *, generation: bool) -> str | None:
+        """What the template writes behind the reply of a probe; None where it rewrites what stands before."""
+        before, slot, after = self.template.render([*probe, *new], generation=generation).rpartition(_REPLY)
+        return after if slot and before.startswith(self._lead(probe)) else None
+
+    def _framed(self, new: Sequence[Message], *, generation: bool) -> str | None:
+        """`_behind` for results of tools, put between what stands around them; None where the template must be run."""
+        if not self.plain_results or len(new) > _FRAMED or not all(map(_is_result, new)):
+            return None
+        place = (len(new), generation)
+        if place not in self._frames:
+            self._frames[place] = self._frame(*place)
+        around = self._frames[place]
+        return None if around is None else _joined(around, [self.marking.quote(message.text) for message in new])
+
+    def _frame(self, count: int, generation: bool) -> list[str] | None:
+        """What the template writes around results; None where it does not write awkward ones as they are."""
+
+        def written(text: str) -> str:
+            rows: list[Row] = [{"role": "tool", "content": text, "tool_call_id": ""}] * count
+            return self._behind(self._probe(()), rows, generation=generation) or ""
+
+        around = written(_RESULT).split(_RESULT)
+        awkward = self.marking.quote(_AWKWARD)
+        return around if len(around) == count + 1 and _joined(around, [awkward] * count) == written(awkward) else None
 
     def _lead(self, probe: Sequence[Row]) -> str:
         return self._before if len(probe) == 2 else self.template.render(probe[:-1], generation=False)
@@ -234,6 +268,14 @@ class TemplateFamily:
 
     def _require(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
         self.template.require(messages, tools, self.name, images=self.image is not None)
+
+
+def _is_result(message: Message) -> bool:
+    return message.role == "tool" and isinstance(message.content, str)
+
+
+def _joined(around: Sequence[str], texts: Sequence[str]) -> str:
+    return around[0] + "".join([text + after for text, after in zip(texts, around[1:], strict=True)])
 
 
 def _array(ids: Sequence[int]) -> Ids:
