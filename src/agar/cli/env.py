@@ -107,7 +107,7 @@ def new(name: str, parent: Path) -> int:
     print(
         f"{made.folder}: an environment with a test that passes. Next:\n"
         f"  cd {made.folder}\n"
-        "  pip install -e . && pytest\n"
+        "  python -m pip install -e . && pytest\n"
         f"  agar env check {made.id}\n"
         f"  agar env play {made.id}\n"
         f"  agar policy {made.id} runs && agar train train.toml"

@@ -264,7 +264,7 @@ def check_model(path: Path, key: str) -> None:
     if not path.is_dir():
         raise ConfigError(
             f"{key} = {str(path)!r}: there is no such folder; expected a Hugging Face model folder "
-            "(config.json, *.safetensors, tokenizer.json)"
+            "(config.json, *.safetensors, tokenizer.json); agar policy ENV DIR makes a small one in DIR/warm"
         )
     missing = [name for name in ("config.json", "tokenizer.json") if not (path / name).is_file()]
     if not list(path.glob("*.safetensors")):
