@@ -14,9 +14,10 @@ from agar.sandbox.checks.commands import COMMANDS
 from agar.sandbox.checks.files import FILES
 from agar.sandbox.checks.isolation import ISOLATION
 from agar.sandbox.checks.limits import LIMITS
+from agar.sandbox.checks.processes import PROCESSES
 from agar.sandbox.config import SandboxSpec
 
-CHECKS: tuple[Check, ...] = (*COMMANDS, *FILES, *LIMITS, *ISOLATION)
+CHECKS: tuple[Check, ...] = (*COMMANDS, *PROCESSES, *FILES, *LIMITS, *ISOLATION)
 """Everything that is checked, in order."""
 
 

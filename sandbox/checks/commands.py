@@ -121,36 +121,6 @@ async def writes_an_audit_line(sandbox: Sandbox) -> None:
     expect_that("no secrets", "secret-471" not in str(written), written)
 
 
-async def talks_to_a_process(sandbox: Sandbox) -> None:
-    """`start`: input and output while it runs; `close` kills it."""
-    process = await sandbox.start(["cat"])
-    for said in (b"one\n", b"two\n"):
-        await process.write(said)
-        heard = b""
-        while not heard.endswith(b"\n"):
-            heard += await process.read()
-        expect("the answer", heard, said)
-    ended = await process.close()
-    expect("code", ended.code, 137)
-    expect("a second close", (await process.close()).code, 137)
-    expect("usable afterwards", (await sandbox.exec("echo still here")).stdout, "still here\n")
-
-
-async def hears_how_a_process_ends(sandbox: Sandbox) -> None:
-    """`start`: what it writes at its end, its exit status, its deadline."""
-    process = await sandbox.start("read line; echo got $line; echo why >&2; exit 3")
-    await process.write(b"a line\n")
-    heard = b""
-    while chunk := await process.read():
-        heard += chunk
-    ended = await process.close()
-    expect("what it wrote", (heard, ended.stderr), (b"got a line\n", "why\n"))
-    expect("code", ended.code, 3)
-    process = await sandbox.start("sleep 30", timeout_s=0.5)
-    expect("the end of output at the deadline", await process.read(), b"")
-    expect("killed_by", (await process.close()).killed_by, "timeout")
-
-
 COMMANDS = (
     *(
         Check(run=run, real=False)
@@ -163,12 +133,10 @@ COMMANDS = (
             feeds_stdin,
             closes_for_good,
             writes_an_audit_line,
-            talks_to_a_process,
         )
     ),
     Check(run=reports_signals_and_strange_bytes),
     Check(run=feeds_a_lot_of_stdin),
-    Check(run=hears_how_a_process_ends),
     Check(run=sets_the_environment, changes={"env": {"AGAR_ONE": "of the spec", "AGAR_TWO": "of the spec"}}),
     Check(run=runs_as_the_user_of_its_spec, changes={"user": 1234}),
 )

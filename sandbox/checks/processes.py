@@ -27,6 +27,15 @@ async def tells_how_a_process_ended(sandbox: Sandbox) -> None:
     await expect_raises(ToolError, "start with a NUL byte", sandbox.start("a\0b"))
 
 
+async def hears_how_a_process_ends(sandbox: Sandbox) -> None:
+    """What it writes at its end, to its errors too."""
+    process = await sandbox.start("read line; echo got $line; echo why >&2; exit 3")
+    await process.write(b"a line\n")
+    expect("output", await _heard(process, 1000), b"got a line\n")
+    ended = await process.close()
+    expect("code and stderr", (ended.code, ended.stderr), (3, "why\n"))
+
+
 async def ends_processes_with_the_sandbox(sandbox: Sandbox) -> None:
     """`close` while a process runs."""
     process = await sandbox.start(["cat"])
@@ -64,6 +73,7 @@ PROCESSES = (
     Check(run=talks_to_a_process, real=False),
     Check(run=tells_how_a_process_ended, real=False),
     Check(run=ends_processes_with_the_sandbox, real=False),
+    Check(run=hears_how_a_process_ends),
     Check(run=ends_a_process_at_its_deadline),
     Check(run=stops_a_process_that_floods_its_errors),
 )
