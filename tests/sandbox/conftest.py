@@ -6,12 +6,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from agar.sandbox import SandboxSpec, available, guardian
+from agar.sandbox import Sandbox, SandboxSpec, available, create, guardian
+from agar.sandbox.bubblewrap import BubblewrapSandbox
 from agar.sandbox.host import Host
 from agar.sandbox.limits import Controllers, find_controllers
 
@@ -23,14 +25,34 @@ def _machine_isolates(request):
         assert problem is None, problem
 
 
+class Hosts:
+    """Keepers by how they limit, each started when it is first asked for."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._started: dict[str, Host] = {}
+
+    def __getitem__(self, kind: str) -> Host:
+        """The keeper with control groups, or the one that has to do with resource limits."""
+        if kind not in self._started:
+            controllers = find_controllers() if kind == "cgroups" else Controllers(parents={})
+            if kind == "cgroups" and not controllers.parents:
+                pytest.skip("no writable control group on this machine: its limits are tested as rlimits")
+            self._started[kind] = self._stack.enter_context(Host(controllers=controllers))
+        return self._started[kind]
+
+
+@pytest.fixture(scope="session")
+def hosts() -> Iterator[Hosts]:
+    """The keepers of this test run."""
+    with ExitStack() as stack:
+        yield Hosts(stack)
+
+
 @pytest.fixture(scope="session", params=["cgroups", "rlimits"])
-def host(request) -> Iterator[Host]:
+def host(request, hosts) -> Host:
     """A keeper with control groups, and one that has to do with resource limits."""
-    controllers = find_controllers() if request.param == "cgroups" else Controllers(parents={})
-    if request.param == "cgroups" and not controllers.parents:
-        pytest.skip("no writable control group on this machine: its limits are tested as rlimits")
-    with Host(controllers=controllers) as host:
-        yield host
+    return hosts[request.param]
 
 
 @pytest.fixture
@@ -91,3 +113,16 @@ def docker_socket() -> Iterator[Path]:
 def docker_spec(docker_socket) -> SandboxSpec:
     """A sandbox of that engine."""
     return SandboxSpec(backend="docker", engine=docker_socket)
+
+
+@pytest.fixture(params=["cgroups", "rlimits", "docker"])
+async def hostile_sandbox(request) -> AsyncIterator[Sandbox]:
+    """A small sandbox of every kind that isolates."""
+    limits = {"memory_mib": 64, "pids": 32, "disk_mib": 8, "files": 500}
+    if request.param == "docker":
+        docker = request.getfixturevalue("docker_spec")
+        made = create(docker.model_copy(update=limits))
+    else:
+        made = BubblewrapSandbox(SandboxSpec(**limits), host=request.getfixturevalue("hosts")[request.param])
+    async with made as sandbox:
+        yield sandbox
