@@ -11,6 +11,7 @@ from typing import Any, Self
 import aiohttp
 import numpy as np
 import orjson
+from yarl import URL
 
 from agar.errors import DeadlineError, EngineAborted, EngineError, EngineRefused
 from agar.rollout.engines.call import Call
@@ -58,6 +59,7 @@ class RouterClient:
         retries: int = 6,
     ) -> None:
         self.url = url.rstrip("/")
+        self._generate_url = URL(f"{self.url}/generate")
         self.gate = gate or Gate()
         self.vocab_size = vocab_size
         self.call_timeout_s, self.attempt_timeout_s = call_timeout_s, attempt_timeout_s
@@ -78,7 +80,8 @@ class RouterClient:
         return len(waiting)
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=3.0))
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=3.0)
+        self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -177,10 +180,10 @@ class RouterClient:
     def _check(self, ids: Ids, sampling: Sampling) -> None:
         if ids.ndim != 1 or not len(ids):
             raise EngineError(f"a prompt must be a non-empty row of token ids, got shape {ids.shape}")
-        low, high = int(ids.min()), int(ids.max())
-        if low < 0 or (self.vocab_size is not None and high >= self.vocab_size):
+        # One pass for both bounds: read without its sign, a negative id is beyond every vocabulary.
+        if int(ids.view(np.uint32).max()) >= (self.vocab_size or 2**31):
             raise EngineError(
-                f"a prompt holds token ids {low}..{high}, expected 0..{(self.vocab_size or 0) - 1}: "
+                f"a prompt holds token ids {ids.min()}..{ids.max()}, expected 0..{(self.vocab_size or 0) - 1}: "
                 "the tokenizer and the model do not belong together"
             )
         if sampling.max_tokens < 1:
@@ -197,7 +200,7 @@ class RouterClient:
                 self._requests.add(limit)
                 try:
                     async with self._session.post(
-                        f"{self.url}/generate", data=body, headers=headers, timeout=_NO_TIMEOUT
+                        self._generate_url, data=body, headers=headers, timeout=_NO_TIMEOUT
                     ) as response:
                         status = response.status
                         if stream is not None and response.content_type == EVENTS:

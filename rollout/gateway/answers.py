@@ -23,7 +23,9 @@ def turn_of(parsed: Turn, finish: Finish, number: int, call: ModelCall) -> tuple
             for index, made in enumerate(parsed.tool_calls)
         ]
     )
-    turn = replace(parsed, tool_calls=named, finish=finish)
+    turn = Turn(
+        text=parsed.text, reasoning=parsed.reasoning, tool_calls=named, finish=finish, parse_error=parsed.parse_error
+    )
     if call.max_calls is not None and len(named) > call.max_calls:
         turn = _withhold(turn, call.max_calls)
     return _cut(turn, call.stop) if call.stop else (turn, None)

@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from agar.rollout.gateway.anthropic_messages import MESSAGES, read_conversation
 from agar.rollout.gateway.anthropic_replies import write_models
@@ -62,7 +63,7 @@ class _Endpoints:
         self._tools = ToolCache()
         self._openapi: bytes | None = None
 
-    def replies(self, dialect: Dialect) -> Callable[[Request], Awaitable[Response]]:
+    def replies(self, dialect: Dialect) -> "_Direct":
         """The endpoint that answers calls in a dialect."""
 
         async def answer(request: Request) -> Response:
@@ -81,7 +82,7 @@ class _Endpoints:
             except Exception as error:
                 return _failed(dialect, failure_of(error))
 
-        return answer
+        return _Direct(answer)
 
     async def count_tokens(self, request: Request) -> Response:
         """The length of a prompt; nothing is recorded."""
@@ -148,6 +149,17 @@ class _Endpoints:
 
     def _too_large(self) -> BadRequest:
         return BadRequest(f"the body is larger than {self._body_bytes} bytes", code="request_too_large")
+
+
+class _Direct:
+    """An endpoint that has an answer to every failure: Starlette calls it without its own handlers around it."""
+
+    def __init__(self, answer: Callable[[Request], Awaitable[Response]]) -> None:
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self._answer(Request(scope, receive, send))
+        await response(scope, receive, send)
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:

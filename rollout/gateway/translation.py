@@ -151,7 +151,8 @@ class MessageCache:
             found = known.get(key)
             if found is None:
                 found = reader(row, name, places[index] if places else index, self._spelt)
-                require_fit(found.unknown, f"{name}[{places[index] if places else index}]")
+                if found.unknown:
+                    require_fit(found.unknown, f"{name}[{places[index] if places else index}]")
                 self._keep(known, bytes(memoryview(key)), found)  # orjson's own bytes keep the room they were made in
             if found.respelled:
                 respelled += range(len(messages), len(messages) + len(found.messages))
