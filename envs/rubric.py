@@ -5,7 +5,9 @@ import hashlib
 import importlib
 import inspect
 import json
+import logging
 import math
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +18,13 @@ from agar.ledger.codec import plain
 from agar.tool_servers.background import in_thread
 from agar.types import Message, Reward, TaskRow
 
+logger = logging.getLogger(__name__)
+
 Stage = Literal["turn", "trajectory", "group"]
 CACHED = 4096
 """Scores that a cached criterion keeps; the oldest go first."""
+SLOWEST = 8
+"""How many of the slowest gradings a rubric remembers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +95,9 @@ class Rubric:
         if not names or len(names) != len(set(names)):
             raise ConfigError(f"a rubric needs criteria with names of their own, got {names}")
         self._cache: OrderedDict[tuple[str, str], Any] = OrderedDict()
+        self.slowest: list[tuple[float, str, str]] = []
+        """The gradings that took longest, slowest first: seconds, criterion, task. One that takes half of its deadline is
+        logged too."""
 
     @classmethod
     def named(cls, name: "Rubric | str") -> "Rubric":
@@ -146,15 +155,26 @@ class Rubric:
 
     async def _score(self, criterion: Criterion, told: Conversation | tuple[Conversation, ...]) -> Any:
         if not criterion.cached:
-            return await _call(criterion, told)
+            return await self._timed(criterion, told)
         key = (criterion.name, _digest(told))
         if key in self._cache:
             self._cache.move_to_end(key)
             return self._cache[key]
-        score = self._cache[key] = await _call(criterion, told)
+        score = self._cache[key] = await self._timed(criterion, told)
         if len(self._cache) > CACHED:
             self._cache.popitem(last=False)
         return score
+
+    async def _timed(self, criterion: Criterion, told: Conversation | tuple[Conversation, ...]) -> Any:
+        began = time.monotonic()
+        try:
+            return await _call(criterion, told)
+        finally:
+            took_s = time.monotonic() - began
+            task = (told[0] if isinstance(told, tuple) else told).task.key
+            self.slowest = sorted([*self.slowest, (took_s, criterion.name, task)], reverse=True)[:SLOWEST]
+            if took_s > criterion.timeout_s / 2:
+                logger.warning("reward %r of task %s took %.1f s", criterion.name, task, took_s)
 
 
 async def _together(scores: Iterable[Awaitable[Any]]) -> list[Any]:

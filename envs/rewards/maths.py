@@ -1,18 +1,13 @@
 """Mathematical answers: equal as text, as numbers, or as expressions."""
 
-import json
 import re
-import select
-import subprocess
-import sys
-import threading
-import time
-import weakref
 from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 
 from agar.envs.rewards.extract import Extract, after, boxed, gold_of, last_line
+from agar.envs.rewards.maths_worker import MISSING
+from agar.envs.rewards.worker import NoAnswer, Workers
 from agar.envs.rubric import Conversation
 from agar.errors import EnvError, MissingExtraError
 
@@ -37,7 +32,12 @@ def final_answer(reply: str) -> str | None:
 
 
 def maths(
-    gold: str = "answer", *, extract: Extract = final_answer, symbolic: bool = True, timeout_s: float = 5.0
+    gold: str = "answer",
+    *,
+    extract: Extract = final_answer,
+    symbolic: bool = True,
+    timeout_s: float = 5.0,
+    workers: int = 1,
 ) -> Callable[[Conversation], float]:
     r"""1 if the answer is equal to a right one, else 0: as text, as a number, or as an expression.
 
@@ -49,8 +49,9 @@ def maths(
         extract: finds the answer in the reply.
         symbolic: False compares texts and numbers only, without another package.
         timeout_s: for one comparison.
+        workers: processes that compare; so many comparisons run at a time.
     """
-    verifier = Verifier(timeout_s=timeout_s) if symbolic else None
+    verifier = Verifier(timeout_s=timeout_s, workers=workers) if symbolic else None
 
     def score(told: Conversation) -> float:
         said = extract(told.reply)
@@ -95,19 +96,22 @@ def _number(text: str) -> Fraction | None:
 
 
 class Verifier:
-    """A process that compares expressions, started by the first one, ended and started anew when it takes too long.
+    """Compares expressions in processes of their own, killed and started anew where one takes too long.
 
-    Safe to call from several threads: they wait for each other.
+    Safe to call from several threads.
     """
 
-    def __init__(self, *, timeout_s: float = 5.0, start_timeout_s: float = 60.0) -> None:
-        """Give each comparison `timeout_s`, and the start of the process `start_timeout_s`."""
-        self._timeout_s, self._start_timeout_s = timeout_s, start_timeout_s
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+    def __init__(self, *, timeout_s: float = 5.0, workers: int = 1) -> None:
+        """Give each comparison `timeout_s`; `workers` of them run at a time."""
+        self._workers = Workers("agar.envs.rewards.maths_worker", count=workers, timeout_s=timeout_s)
         self.undecided: Counter[str] = Counter()
         """Comparisons that came to nothing, and so to "not equal": `timeout`, `died` (the process, for instance of
         memory), `error` (an expression that sympy raised over)."""
+
+    @property
+    def slowest(self) -> list[tuple[float, str]]:
+        """The comparisons that took longest: seconds, and the pair."""
+        return self._workers.slowest
 
     def equal(self, said: str, right: str) -> bool:
         """Whether two expressions are equal; False where that could not be found out in time.
@@ -116,75 +120,19 @@ class Verifier:
             MissingExtraError: `math-verify` is not installed.
             EnvError: the process does not come up.
         """
-        with self._lock:
-            line = json.dumps([said, right]).encode() + b"\n"
-            answer = self._answer(line)
-            if answer == "died":  # perhaps of something else than this pair
-                answer = self._answer(line)
-            if answer not in ("0", "1"):
-                self.undecided[answer] += 1
-            return answer == "1"
+        try:
+            answer = self._workers.ask([said, right])
+        except NoAnswer as error:
+            self.undecided[error.reason] += 1
+            return False
+        except EnvError as error:
+            if MISSING in str(error):
+                raise MissingExtraError("comparing expressions needs math-verify: pip install 'agar[maths]'") from error
+            raise
+        if answer is None:
+            self.undecided["error"] += 1
+        return answer is True
 
     def close(self) -> None:
-        """End the process. It ends with its owner too."""
-        with self._lock:
-            self._end()
-
-    def _answer(self, line: bytes) -> str:
-        """What the process says of a pair, or `timeout` or `died`; in these cases it is ended."""
-        process = self._running()
-        assert process.stdin is not None
-        try:
-            process.stdin.write(line)
-            answer = self._read(process, self._timeout_s)
-        except BrokenPipeError:
-            answer = b""
-        if answer:
-            return answer.decode().strip()
-        self._end()
-        return "died" if answer == b"" else "timeout"
-
-    def _running(self) -> "subprocess.Popen[bytes]":
-        if self._process is not None and self._process.poll() is None:
-            return self._process
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "agar.envs.rewards.maths_worker"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
-        )  # fmt: skip
-        self._process = process
-        weakref.finalize(self, _kill, process)
-        first = self._read(process, self._start_timeout_s)
-        if first != b"ready\n":
-            self._end()
-            if first == b"missing\n":
-                raise MissingExtraError("comparing expressions needs math-verify: pip install 'agar[maths]'")
-            raise EnvError(f"the process that compares expressions did not start within {self._start_timeout_s:g} s")
-        return process
-
-    def _read(self, process: "subprocess.Popen[bytes]", timeout_s: float) -> bytes | None:
-        """One line; None where it did not come in time, empty where the process died."""
-        assert process.stdout is not None
-        deadline = time.monotonic() + timeout_s
-        line = b""
-        while not line.endswith(b"\n"):
-            ready, _, _ = select.select([process.stdout], [], [], max(deadline - time.monotonic(), 0.0))
-            if not ready:
-                return None
-            byte = process.stdout.read(64)
-            if not byte:
-                return b""
-            line += byte
-        return line
-
-    def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            _kill(process)
-
-
-def _kill(process: "subprocess.Popen[bytes]") -> None:
-    process.kill()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()
-    process.wait()
+        """End the processes. They end with their owner too."""
+        self._workers.close()

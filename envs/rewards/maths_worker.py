@@ -1,7 +1,8 @@
-"""The process behind `agar.envs.rewards.maths.Verifier`: a pair of expressions a line in, 1, 0 or error out."""
+"""The process behind `agar.envs.rewards.maths.Verifier`: a pair of expressions in, true, false or null out."""
 
-import json
-import sys
+from agar.envs.rewards.answering import refuse, serve
+
+MISSING = "missing"
 
 
 def main() -> None:
@@ -9,20 +10,19 @@ def main() -> None:
     try:
         from math_verify import parse, verify
     except ImportError:
-        sys.stdout.write("missing\n")
+        refuse(MISSING)
         return
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    for line in sys.stdin:
-        said, right = json.loads(line)
+
+    def compare(pair: list[str]) -> bool | None:
+        said, right = pair
         try:
             # The owner keeps the time: no alarm signals in here.
             expressions = [parse(_as_maths(text), parsing_timeout=None) for text in (right, said)]
-            answer = str(int(all(expressions) and verify(*expressions, timeout_seconds=None)))
+            return all(map(bool, expressions)) and bool(verify(*expressions, timeout_seconds=None))
         except Exception:  # the owner counts it: whatever sympy made of it, it was not shown to be equal
-            answer = "error"
-        sys.stdout.write(f"{answer}\n")
-        sys.stdout.flush()
+            return None
+
+    serve(compare)
 
 
 def _as_maths(text: str) -> str:

@@ -194,3 +194,16 @@ def test_the_reply_is_the_agents_latest_message():
     messages = (Message(role="assistant", content="a"), Message(role="tool", content="b"))
     assert Conversation(task=TaskRow(key="k"), messages=messages).reply == "a"
     assert Conversation(task=TaskRow(key="k"), messages=()).reply == ""
+
+
+async def test_the_slowest_gradings_are_named_and_one_near_its_deadline_is_logged(caplog):
+    async def slow(conversation):
+        await asyncio.sleep(0.3)
+        return 1.0
+
+    rubric = Rubric([Criterion(name="quick", score=right), Criterion(name="slow", score=slow, timeout_s=0.5)])
+    await rubric.grade("trajectory", told())
+    assert [name for _, name, _ in rubric.slowest] == ["slow", "quick"]
+    assert rubric.slowest[0][0] >= 0.3
+    assert "reward 'slow' of task k took 0." in caplog.text
+    assert "quick" not in caplog.text

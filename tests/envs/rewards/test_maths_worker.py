@@ -14,4 +14,4 @@ def test_it_answers_each_line_and_ends_when_its_owner_is_gone():
         [sys.executable, "-P", "-m", "agar.envs.rewards.maths_worker"],
         input=lines, capture_output=True, timeout=55, check=True,
     )  # fmt: skip
-    assert answer.stdout.split() == [b"ready", b"1", b"0", b"0"]
+    assert answer.stdout.split() == [b'"ready"', b"true", b"false", b"false"]
