@@ -96,8 +96,8 @@ class Rubric:
             raise ConfigError(f"a rubric needs criteria with names of their own, got {names}")
         self._cache: OrderedDict[tuple[str, str], Any] = OrderedDict()
         self.slowest: list[tuple[float, str, str]] = []
-        """The gradings that took longest, slowest first: seconds, criterion, task. One that takes half of its deadline is
-        logged too."""
+        """The gradings that took longest, slowest first: seconds, criterion, task. One that takes half of its deadline
+        is logged too."""
 
     @classmethod
     def named(cls, name: "Rubric | str") -> "Rubric":
