@@ -15,9 +15,9 @@ from agar.rollout.gateway.anthropic_replies import (
     ID,
     PING,
     THREAD_NOT_FOUND,
+    MessageEvents,
     write_error,
     write_error_event,
-    write_events,
     write_reply,
 )
 from agar.rollout.gateway.bodies import (
@@ -275,7 +275,7 @@ def _tools(rows: list[Any]) -> ReadTools:
 MESSAGES = Dialect(
     read=read_request,
     write=write_reply,
-    events=write_events,
+    events=MessageEvents,
     error=write_error,
     error_event=write_error_event,
     ping=PING,

@@ -7,6 +7,7 @@ import orjson
 
 from agar.rollout.gateway.call import Reply
 from agar.rollout.gateway.failures import Failure
+from agar.rollout.gateway.live import Follower, LiveReply
 from agar.rollout.gateway.translation import MessageCache
 from agar.types import Finish
 
@@ -39,43 +40,83 @@ def write_reply(reply: Reply, model: str, messages: MessageCache) -> bytes:
         messages: of the same session; not needed here.
     """
     del messages
-    return orjson.dumps(_head(reply, model) | {"content": _content(reply), **_stop(reply), "usage": _usage(reply)})
+    head = _head(reply.id, model)
+    if reply.turn.parse_error is not None:
+        head["parse_error"] = reply.turn.parse_error
+    return orjson.dumps(head | {"content": _content(reply), **_stop(reply), "usage": _usage(reply)})
 
 
-def write_events(reply: Reply, model: str, messages: MessageCache, *, usage: bool = False) -> bytes:
-    """The reply as the events of a stream, from `message_start` to `message_stop`.
+class MessageEvents:
+    """A reply as the events of a stream, from `message_start` to `message_stop`.
 
     Args:
-        reply: what to write.
         model: the model's name as the caller knows it.
         messages: of the same session; spells tool arguments.
         usage: the usage is always part of it.
     """
-    del usage
-    nothing = {"stop_reason": None, "stop_sequence": None, "usage": _usage(reply) | {"output_tokens": 0}}
-    events: list[dict[str, Any]] = [
-        {"type": "message_start", "message": _head(reply, model) | {"content": [], **nothing}}
-    ]
-    for index, block in enumerate(_content(reply)):
-        deltas: list[dict[str, Any]]
-        if block["type"] == "thinking":
-            start = block | {"thinking": "", "signature": ""}
-            deltas = [
-                {"type": "thinking_delta", "thinking": block["thinking"]},
-                {"type": "signature_delta", "signature": block["signature"]},
-            ]
-        elif block["type"] == "text":
-            start = block | {"text": ""}
-            deltas = [{"type": "text_delta", "text": block["text"]}]
-        else:
-            start = block | {"input": {}}
-            deltas = [{"type": "input_json_delta", "partial_json": messages.spell(block["input"])}]
-        events.append({"type": "content_block_start", "index": index, "content_block": start})
-        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
-        events.append({"type": "content_block_stop", "index": index})
-    events.append({"type": "message_delta", "delta": _stop(reply), "usage": _usage(reply)})
-    events.append({"type": "message_stop"})
-    return b"".join(_event(event) for event in events)
+
+    def __init__(self, model: str, messages: MessageCache, *, usage: bool = False) -> None:
+        del usage
+        self._model, self._messages = model, messages
+        self._follower = Follower()
+        self._id = ""
+        self._index, self._open = -1, ""  # the block that comes, and its type
+
+    def more(self, live: LiveReply) -> bytes:
+        """See `Events.more`."""
+        reasoning, text = self._follower.more(live)
+        if not (reasoning or text):
+            return b""
+        events = [] if self._id else [self._start(live.id, live.prompt_tokens)]
+        return b"".join(map(_event, [*events, *self._grow("thinking", reasoning), *self._grow("text", text)]))
+
+    def end(self, reply: Reply) -> bytes:
+        """See `Events.end`; of a stream that has begun, `message_delta` says why calls could not be read."""
+        error = {} if reply.turn.parse_error is None else {"parse_error": reply.turn.parse_error}
+        events = [] if self._id else [self._start(reply.id, reply.prompt_tokens, **error)]
+        late = {} if events else error
+        for kind, said in zip(("thinking", "text"), self._follower.rest(reply.turn), strict=True):
+            events += self._grow(kind, said)
+        calls = [block for block in _content(reply) if block["type"] == "tool_use"]
+        if self._index < 0 and not calls:
+            events += [*self._next("text"), {"type": "content_block_delta", "index": 0, "delta": _delta("text", "")}]
+        for block in calls:
+            events += self._next("tool_use", **block | {"input": {}})
+            delta = {"type": "input_json_delta", "partial_json": self._messages.spell(block["input"])}
+            events.append({"type": "content_block_delta", "index": self._index, "delta": delta})
+        events += self._close()
+        events.append({"type": "message_delta", "delta": _stop(reply) | late, "usage": _usage(reply)})
+        events.append({"type": "message_stop"})
+        return b"".join(map(_event, events))
+
+    def _start(self, id: str, prompt_tokens: int, **fields: Any) -> dict[str, Any]:
+        self._id = id
+        usage = _tokens(prompt_tokens, 0)
+        nothing: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+        return {"type": "message_start", "message": _head(id, self._model) | fields | nothing}
+
+    def _grow(self, kind: str, said: str) -> list[dict[str, Any]]:
+        if not said:
+            return []
+        begun = [] if self._open == kind else self._next(kind)
+        return [*begun, {"type": "content_block_delta", "index": self._index, "delta": _delta(kind, said)}]
+
+    def _next(self, kind: str, **fields: Any) -> list[dict[str, Any]]:
+        """Close the block that is open and begin one."""
+        closed = self._close()
+        self._index, self._open = self._index + 1, kind
+        block = fields or {"type": kind, kind: ""} | ({"signature": ""} if kind == "thinking" else {})
+        return [*closed, {"type": "content_block_start", "index": self._index, "content_block": block}]
+
+    def _close(self) -> list[dict[str, Any]]:
+        if not self._open:
+            return []
+        events: list[dict[str, Any]] = [{"type": "content_block_stop", "index": self._index}]
+        if self._open == "thinking":
+            delta = {"type": "signature_delta", "signature": self._id}
+            events.insert(0, {"type": "content_block_delta", "index": self._index, "delta": delta})
+        self._open = ""
+        return events
 
 
 def write_error(failure: Failure) -> dict[str, Any]:
@@ -102,11 +143,12 @@ def _event(event: Mapping[str, Any]) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
 
 
-def _head(reply: Reply, model: str) -> dict[str, Any]:
-    head: dict[str, Any] = {"id": ID + reply.id, "type": "message", "role": "assistant", "model": model}
-    if reply.turn.parse_error is not None:
-        head["parse_error"] = reply.turn.parse_error
-    return head
+def _head(id: str, model: str) -> dict[str, Any]:
+    return {"id": ID + id, "type": "message", "role": "assistant", "model": model}
+
+
+def _delta(kind: str, said: str) -> dict[str, Any]:
+    return {"type": f"{kind}_delta", kind: said}
 
 
 def _content(reply: Reply) -> list[dict[str, Any]]:
@@ -131,5 +173,9 @@ def _stop(reply: Reply) -> dict[str, Any]:
 
 
 def _usage(reply: Reply) -> dict[str, int]:
+    return _tokens(reply.prompt_tokens, reply.sampled_tokens)
+
+
+def _tokens(prompt: int, sampled: int) -> dict[str, int]:
     cached = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
-    return {"input_tokens": reply.prompt_tokens, "output_tokens": reply.sampled_tokens, **cached}
+    return {"input_tokens": prompt, "output_tokens": sampled, **cached}

@@ -22,7 +22,7 @@ from agar.rollout.gateway.bodies import (
     wishes_of,
 )
 from agar.rollout.gateway.call import ModelCall, OutputForm
-from agar.rollout.gateway.chat_replies import write_error, write_error_event, write_events, write_reply
+from agar.rollout.gateway.chat_replies import ChatEvents, write_error, write_error_event, write_reply
 from agar.rollout.gateway.chat_wire import (
     AssistantMessage,
     ChatContent,
@@ -109,9 +109,9 @@ def _message(row: Any, name: str, index: int, spelt: Spelt) -> ReadRow:
     where = f"{name}[{index}]"
     read, unknown = _ROW.read_row(row, where)
     content = _told(read.content)
-    if isinstance(read, ToolMessage):
+    if read.role == "tool":  # `isinstance` of a pydantic model is slow
         message = Message(role="tool", content=content, tool_call_id=read.tool_call_id)
-    elif isinstance(read, AssistantMessage):
+    elif read.role == "assistant":
         return _assistant(read, content, f"{where}.tool_calls", spelt, unknown)
     else:
         message = Message(role="user" if read.role == "user" else "system", content=content)
@@ -158,7 +158,7 @@ def _tools(rows: list[Any]) -> ReadTools:
 CHAT_COMPLETIONS = Dialect(
     read=read_request,
     write=write_reply,
-    events=write_events,
+    events=ChatEvents,
     error=write_error,
     error_event=write_error_event,
     ping=b": waiting for the reply\n\n",

@@ -21,7 +21,10 @@ class GatewayConfig(BaseConfig):
     """How long the head of a request may take to arrive; a connection without one is closed."""
 
     ping_s: float = Field(10.0, gt=0)
-    """How long a stream that waits for its reply is silent; a failure before that is an ordinary error."""
+    """How long a stream that has nothing to send is silent; a failure before its first byte is an ordinary error."""
+
+    write_timeout_s: float = Field(60.0, gt=0)
+    """How long a client may leave its reply unread once the buffers are full; its call then ends as if it had left."""
 
     shutdown_timeout_s: float = Field(2.0, gt=0)
     """How long open connections may finish when the gateway closes."""

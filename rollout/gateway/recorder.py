@@ -16,7 +16,8 @@ from agar.ledger.node import Edge
 from agar.rollout.gateway.answers import turn_of
 from agar.rollout.gateway.budget import Budget
 from agar.rollout.gateway.call import BadRequest, ModelCall, Reply
-from agar.types import Engine, Finish, Sampled, Sampling, SeeingEngine, Turn
+from agar.rollout.gateway.live import LiveReply
+from agar.types import Engine, Finish, Sampled, Sampling, SeeingEngine, TellingEngine, Turn
 
 _NONE = object()
 
@@ -44,6 +45,7 @@ class Recorder:
         self.sampling = replace(sampling, stop_token_ids=stop_ids)
         self.tag = secrets.token_hex(8)
         self.stops: Counter[Budget] = Counter()
+        self._begun = 0
 
     def samplings(self, call: ModelCall, room: int) -> list[Sampling]:
         """How each reply is sampled: as pinned, but for its length, and what ends or constrains it.
@@ -64,13 +66,24 @@ class Recorder:
             return [pinned] * call.n
         return [replace(pinned, seed=pinned.seed + choice) for choice in range(call.n)]  # one seed, one reply
 
-    async def ask(self, engine: Engine, plan: Plan, sampling: Sampling) -> Sampled:
+    def begin(self, live: LiveReply, call: ModelCall, plan: Plan) -> None:
+        """Let a reply be followed, where its family can read it while it is sampled."""
+        growing = self._family.grow(call.tools, prompt=plan.prompt, holds=call.stop)
+        if growing is not None:
+            self._begun += 1
+            live.begin(f"{self.tag}-live-{self._begun}", len(plan.prompt), growing)
+
+    async def ask(self, engine: Engine, plan: Plan, sampling: Sampling, live: LiveReply | None = None) -> Sampled:
         """Ask the engine for a reply to the planned prompt.
 
         Raises:
             LedgerError: the prompt holds images and the engine takes none.
         """
         images = self._images(plan)
+        if live is not None and isinstance(engine, TellingEngine) and (not images or isinstance(engine, SeeingEngine)):
+            return await engine.generate_telling(
+                plan.prompt, sampling, images=images, routing_key=self.tag, tell=live.tell
+            )
         if not images:
             return await engine.generate(plan.prompt, sampling, routing_key=self.tag)
         if not isinstance(engine, SeeingEngine):

@@ -25,7 +25,7 @@ from agar.rollout.gateway.bodies import (
 from agar.rollout.gateway.call import BadRequest, ModelCall, OutputForm
 from agar.rollout.gateway.chat_replies import write_error
 from agar.rollout.gateway.dialect import Dialect
-from agar.rollout.gateway.response_events import PING, write_error_event, write_events, write_reply
+from agar.rollout.gateway.response_events import PING, ResponseEvents, write_error_event, write_reply
 from agar.rollout.gateway.responses_references import conversation_of, item_of
 from agar.rollout.gateway.responses_wire import (
     FunctionCallItem,
@@ -211,7 +211,7 @@ def _tools(rows: list[Any]) -> ReadTools:
 RESPONSES = Dialect(
     read=read_request,
     write=write_reply,
-    events=write_events,
+    events=ResponseEvents,
     error=write_error,
     error_event=write_error_event,
     ping=PING,

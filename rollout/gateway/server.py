@@ -1,5 +1,6 @@
 """The gateway: opens recording sessions and serves them over HTTP."""
 
+import functools
 import secrets
 from collections import Counter
 from collections.abc import Mapping
@@ -65,6 +66,8 @@ class Gateway:
             port=self._config.port,
             shutdown_timeout_s=self._config.shutdown_timeout_s,
             head_timeout_s=self._config.head_timeout_s,
+            write_timeout_s=self._config.write_timeout_s,
+            on_unread=functools.partial(self._count, "unread_replies"),
         )
 
     @property
@@ -142,6 +145,9 @@ class Gateway:
         calls = {"calls_in_flight": self._in_flight.now, "refused_calls": self._in_flight.refused}
         counts = {**self._counts, **calls}
         return {f"gateway/{name}_count": float(count) for name, count in sorted(counts.items())}
+
+    def _count(self, what: str) -> None:
+        self._counts[what] += 1
 
     def _forget(self, session: GatewaySession) -> None:
         self._sessions.pop(session.id, None)

@@ -14,10 +14,11 @@ from agar.ledger.forest import Plan
 from agar.rollout.gateway.budget import Account, Budget, Limits
 from agar.rollout.gateway.call import BadRequest, ModelCall, Reply
 from agar.rollout.gateway.in_flight import InFlight
+from agar.rollout.gateway.live import LiveReply
 from agar.rollout.gateway.recorder import Recorder
 from agar.rollout.gateway.sealed import SealedSession
 from agar.rollout.gateway.translation import MessageCache
-from agar.types import Engine, Message, Sampled, Sampling, ToolSpec, Turn
+from agar.types import Engine, Message, Sampled, Sampling, TellingEngine, ToolSpec, Turn
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class GatewaySession:
         self._in_flight = InFlight("this session", limits.calls_in_flight, in_flight)
         self._open: set[asyncio.Task[Reply]] = set()
         self._waiting: dict[asyncio.Task[Reply], int] = {}  # callers of a call under way
+        self._live: dict[asyncio.Task[Reply], LiveReply] = {}  # of streams under way
         self._replies: dict[bytes, asyncio.Task[Reply] | Reply] = {}  # by fingerprint; a task while it is under way
         self._sealed: SealedSession | None = None
         self._account = Account(limits, sampling.max_tokens, stop_when_cut=record.truncated == "stop")
@@ -126,11 +128,15 @@ class GatewaySession:
         """One recorded call without HTTP; see `call`. Cancelling it gives the call up."""
         return (await self.call(ModelCall(messages=tuple(messages), tools=tuple(tools)))).turn
 
-    async def call(self, call: ModelCall) -> Reply:
+    async def call(self, call: ModelCall, *, follow: Callable[[LiveReply], None] | None = None) -> Reply:
         """Answer a call.
 
         A call with a fingerprint goes on if its caller leaves, unless it is a stream and nobody else waits. Identical
         ones join it while it is under way, then get its stored reply until something is built upon it.
+
+        Args:
+            call: the call.
+            follow: given the reply on its way, where it is a stream's and under way.
 
         Raises:
             SessionClosedError: the session is, or was meanwhile, sealed.
@@ -142,7 +148,13 @@ class GatewaySession:
         self._require_open()
         known = self._known(call.fingerprint)
         self._repeats += known is not None
-        reply = known if isinstance(known, Reply) else await self._wait(call, known or self._start(call))
+        if isinstance(known, Reply):
+            reply = known
+        else:
+            task = known or self._start(call)
+            if follow is not None and task in self._live:
+                follow(self._live[task])
+            reply = await self._wait(call, task)
         if reply.node is not None:
             self._last_node = reply.node.id
         if call.remember is not None:
@@ -194,8 +206,12 @@ class GatewaySession:
         if call.n > self._in_flight.limit:
             raise BadRequest(f"n must be at most {self._in_flight.limit} in this session, got {call.n}", "n")
         self._in_flight.enter(call.n)
-        task = asyncio.get_running_loop().create_task(self._answer(call))
+        live = LiveReply() if call.stream and call.n == 1 and isinstance(self._engine, TellingEngine) else None
+        task = asyncio.get_running_loop().create_task(self._answer(call, live))
         self._open.add(task)
+        if live is not None:
+            self._live[task] = live
+            task.add_done_callback(self._live.pop)
         task.add_done_callback(functools.partial(self._finished, call))
         if call.fingerprint is not None:
             self._replies[call.fingerprint] = task
@@ -216,7 +232,7 @@ class GatewaySession:
             if not self._waiting[task]:
                 del self._waiting[task]
 
-    async def _answer(self, call: ModelCall) -> Reply:
+    async def _answer(self, call: ModelCall, live: LiveReply | None) -> Reply:
         budget = self._account.spent()
         if budget is not None:
             return self._recorder.stop(budget, call.n)
@@ -229,26 +245,31 @@ class GatewaySession:
                 crowded = self._account.room(0, call.n) > 0
                 return self._recorder.stop(Budget.CONTEXT if crowded else Budget.TOKENS, call.n)
             samplings = self._recorder.samplings(call, room)
-            sampled = await self._generate(plan, samplings)
+            if live is not None:
+                self._recorder.begin(live, call, plan)
+            sampled = await self._generate(plan, samplings, live)
             self._require_open()
         except _OutOfTimeError:
             self._account.turns -= 1
-            return self._recorder.stop(Budget.WALL_CLOCK, call.n)
+            stop = self._recorder.stop(Budget.WALL_CLOCK, call.n)
+            return stop if live is None else live.end(stop)
         except BaseException:
             self._account.turns -= 1
             raise
         for reply in sampled:
             self._account.add(reply)
         answer = self._recorder.commit(call, plan, sampled, samplings)
+        if live is not None:
+            answer = live.end(answer)
         if call.fingerprint is not None:
             self._replies[call.fingerprint] = answer
         return answer
 
-    async def _generate(self, plan: Plan, samplings: Sequence[Sampling]) -> list[Sampled]:
+    async def _generate(self, plan: Plan, samplings: Sequence[Sampling], live: LiveReply | None) -> list[Sampled]:
         left_s = self._account.left_s()
         try:
             async with asyncio.timeout(min(self._call_timeout_s, left_s)):
-                replies = [self._recorder.ask(self._engine, plan, how) for how in samplings]
+                replies = [self._recorder.ask(self._engine, plan, how, live) for how in samplings]
                 return [await replies[0]] if len(replies) == 1 else await _all(replies)
         except DeadlineError:
             raise

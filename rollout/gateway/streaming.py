@@ -1,8 +1,10 @@
 """A reply as server-sent events.
 
-The ledger commits whole replies, so a stream waits for its reply and then sends all of it. Until the first byte is out
-a failure is an ordinary error; afterwards it is an error event, and the connection is broken off: a stream that ends
-cleanly without its finish would pass for a complete answer. A caller that leaves before the reply ends the generation.
+What is certain of a reply is sent as it is sampled, the rest when the ledger has committed it; where nothing is certain
+before, that is all of it. A caller that reads slowly makes nobody wait: what it has not taken becomes one event. Until
+the first byte is out a failure is an ordinary error; afterwards it is an error event, and the connection is broken off:
+a stream that ends cleanly without its finish would pass for a complete answer. A caller that leaves before the reply
+ends the generation.
 """
 
 import asyncio
@@ -16,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from agar.rollout.gateway.call import ModelCall
 from agar.rollout.gateway.dialect import Dialect
 from agar.rollout.gateway.failures import failure_of
+from agar.rollout.gateway.live import LiveReply
 from agar.rollout.gateway.session import GatewaySession
 
 
@@ -47,27 +50,47 @@ async def _pieces(
     receive: Receive, session: GatewaySession, call: ModelCall, dialect: Dialect, ping_s: float
 ) -> AsyncGenerator[bytes]:
     loop = asyncio.get_running_loop()
-    work = loop.create_task(session.call(call))
+    stir = asyncio.Event()
+    lives: list[LiveReply] = []  # the one that it follows, once it is there
+
+    def follow(live: LiveReply) -> None:
+        live.watch(stir.set)
+        lives.append(live)
+        stir.set()  # another caller's reply may have come far already
+
+    work = loop.create_task(session.call(call, follow=follow))
     gone = loop.create_task(_left(receive))
-    begun = False
+    for task in (work, gone):
+        task.add_done_callback(lambda _: stir.set())
+    events = dialect.events(call.model or session.policy, session.messages, usage=call.stream_usage)
+    begun, silent_until_s = False, loop.time() + ping_s
     try:
-        while True:
-            await asyncio.wait({work, gone}, timeout=ping_s, return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                break
+        while not work.done():
             if gone.done():
                 raise ClientDisconnect
-            begun = True
-            yield dialect.ping
+            try:
+                async with asyncio.timeout_at(silent_until_s):
+                    await stir.wait()
+            except TimeoutError:
+                piece = dialect.ping
+            else:
+                stir.clear()
+                piece = b"".join(map(events.more, lives))
+            if piece:
+                begun = True
+                yield piece
+                silent_until_s = loop.time() + ping_s
         try:
-            reply = work.result()
+            piece = events.end(work.result())
         except Exception as error:
             if not begun:
                 raise
             yield dialect.error_event(failure_of(error))
             raise _BrokenOffError from error
-        yield dialect.events(reply, call.model or session.policy, session.messages, usage=call.stream_usage)
+        yield piece
     finally:
+        for live in lives:
+            live.unwatch(stir.set)
         for task in (work, gone):
             task.cancel()  # no-op where it is done
         await asyncio.wait({work, gone})

@@ -1,9 +1,13 @@
-"""A connection whose client must come to the point: the head of a request has a deadline and a size."""
+"""A connection whose client must come to the point: a request's head has a deadline and a size, and so has reading."""
 
 import asyncio
+import logging
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+logger = logging.getLogger(__name__)
 
 _HEAD_BYTES = 64 * 1024
 
@@ -12,16 +16,22 @@ class Connection(HttpToolsProtocol):
     """Uvicorn's connection, closed where it waits for a head that does not come or does not end.
 
     Uvicorn waits for ever and takes any number of headers; a program could hold as many connections as the process may
-    have, and lock every other session out.
+    have, and lock every other session out. It waits for ever for a client that does not read its reply, too: such a
+    connection is dropped, and the call ends as if the client had left.
 
     Args:
         head_timeout_s: the longest wait for a head.
+        write_timeout_s: how long a client may leave more of its reply unread than the transport holds.
+        on_unread: called when one has left it longer.
         arguments: uvicorn's.
     """
 
-    def __init__(self, *, head_timeout_s: float, **arguments: Any) -> None:
+    def __init__(
+        self, *, head_timeout_s: float, write_timeout_s: float, on_unread: Callable[[], None], **arguments: Any
+    ) -> None:
         super().__init__(**arguments)
-        self._head_timeout_s = head_timeout_s
+        self._head_timeout_s, self._write_timeout_s, self._on_unread = head_timeout_s, write_timeout_s, on_unread
+        self._unread: asyncio.TimerHandle | None = None  # set while the client must read first
         self._patience: asyncio.TimerHandle | None = None  # set while a head is awaited
         self._head_bytes = 0
 
@@ -33,6 +43,7 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""
         self._stop_waiting()
+        self._stop_writing()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -54,6 +65,27 @@ class Connection(HttpToolsProtocol):
         """The head is here."""
         self._stop_waiting()
         super().on_headers_complete()
+
+    def pause_writing(self) -> None:
+        """The transport is full: the client must read."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(self._write_timeout_s, self._drop)
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        self._stop_writing()
+        super().resume_writing()
+
+    def _stop_writing(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def _drop(self) -> None:
+        self._unread = None
+        logger.warning("UnreadReply: a client did not read its reply for %g s and is cut off", self._write_timeout_s)
+        self._on_unread()
+        self.transport.abort()
 
     def _await_head(self) -> None:
         if self._patience is None:

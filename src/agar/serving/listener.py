@@ -8,7 +8,7 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,8 @@ class Listener:
         port: port; 0 takes a free one.
         shutdown_timeout_s: how long open connections may finish at the end.
         head_timeout_s: the longest wait for the head of a request.
+        write_timeout_s: how long a client may leave its reply unread.
+        on_unread: called when one was cut off for it.
 
     Attributes:
         host: the address.
@@ -48,11 +50,23 @@ class Listener:
     """
 
     def __init__(
-        self, app: Any, *, name: str, host: str, port: int, shutdown_timeout_s: float, head_timeout_s: float
+        self,
+        app: Any,
+        *,
+        name: str,
+        host: str,
+        port: int,
+        shutdown_timeout_s: float,
+        head_timeout_s: float,
+        write_timeout_s: float = 60.0,
+        on_unread: Callable[[], None] = lambda: None,
     ) -> None:
         self.host, self.port = host, port
         self._name = name
         self._shutdown_timeout_s = shutdown_timeout_s
+        connection = functools.partial(
+            Connection, head_timeout_s=head_timeout_s, write_timeout_s=write_timeout_s, on_unread=on_unread
+        )
         self._server = _Server(
             uvicorn.Config(
                 app,
@@ -64,7 +78,7 @@ class Listener:
                 date_header=False,
                 proxy_headers=False,
                 ws="none",
-                http=functools.partial(Connection, head_timeout_s=head_timeout_s),  # type: ignore[arg-type]
+                http=connection,  # type: ignore[arg-type]
                 timeout_keep_alive=_KEEP_ALIVE_S,
                 timeout_graceful_shutdown=max(1, round(shutdown_timeout_s)),
             )
