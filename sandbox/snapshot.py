@@ -12,6 +12,7 @@ import shutil
 import stat
 import tarfile
 from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import TypeVar
 
 from agar.errors import SandboxError, ToolError
@@ -177,6 +178,11 @@ def of_files(files: Mapping[str, bytes]) -> Snapshot:
     """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        folders = {str(folder)[1:] for path in files for folder in PurePosixPath(path).parents if len(folder.parts) > 2}
+        for folder in sorted(folders):
+            member = tarfile.TarInfo(folder)
+            member.type, member.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(member)
         for path, data in sorted(files.items()):
             member = tarfile.TarInfo(path.lstrip("/"))
             member.size, member.mode = len(data), 0o644
