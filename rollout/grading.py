@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
+from typing import Any
 
 from agar.envs.registry import make
 from agar.envs.rubric import Conversation, Rubric
@@ -11,7 +12,6 @@ from agar.ledger.trace import Trace
 from agar.rollout.attempt import Attempt
 from agar.rollout.config import EvaluationConfig, TasksConfig
 from agar.rollout.episode import HOPELESS, classify
-from agar.rollout.retry import Play
 from agar.types import Message, Reward
 
 logger = logging.getLogger(__name__)
@@ -20,7 +20,9 @@ GradeGroup = Callable[[Sequence[Trace]], Awaitable[list[Trace]]]
 """Gives back a group's traces, graded together, in the same order."""
 
 
-async def play_group(attempts: Sequence[Attempt], play: Play, grade: GradeGroup | None) -> list[Trace]:
+async def play_group(
+    attempts: Sequence[Attempt], play: Callable[[Attempt], Coroutine[Any, Any, Trace]], grade: GradeGroup | None
+) -> list[Trace]:
     """Play all attempts at a task at once; graded together when the last has ended, where something does.
 
     Raises:
