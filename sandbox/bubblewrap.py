@@ -178,6 +178,7 @@ class BubblewrapSandbox:
                     "files": self.spec.files,
                     "cgroups": self._plan.cgroups,
                     "mounts": self._mounts(),
+                    "workspace": self._base(),
                     "port": None if self.spec.network == "none" else GATEWAY_PORT,
                 }
             )
@@ -204,6 +205,14 @@ class BubblewrapSandbox:
             if not os.path.exists(path):  # false too where a folder above it is closed to us
                 raise ConfigError(f"mounts: there is no {path} that we can reach, to show as {place}: correct the path")
         return [os.path.realpath(path) for path in self.spec.mounts.values()]
+
+    def _base(self) -> str | None:
+        folder = self.spec.workspace
+        if folder is None:
+            return None
+        if not folder.is_dir():
+            raise ConfigError(f"workspace: there is no folder {folder} that we can reach: correct the path")
+        return os.path.realpath(folder)
 
     async def _run(self, job: Command) -> ExecResult:
         out, err = Stream(self.spec.output_bytes), Stream(self.spec.output_bytes)

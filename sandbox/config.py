@@ -34,6 +34,9 @@ class SandboxSpec(BaseConfig):
     mounts: dict[str, Path] = Field(default_factory=dict)
     """Folders and files of this machine that the sandbox sees, read-only: absolute path inside to path outside. All of
     it that is readable for everybody can be read inside; where agar runs as root, folders above it need not be."""
+    workspace: Path | None = None
+    """A folder of this machine that `/work` starts as, whatever its size; what is changed stays in the sandbox. What
+    belongs to the folder's owner is the sandbox's user's own. With `docker` it is copied in."""
     cpus: float | None = Field(None, gt=0)
     """Processors' worth of time that all its processes share; None sets no bound beyond the deadline."""
     memory_mib: int = Field(256, ge=16)
@@ -65,6 +68,15 @@ class SandboxSpec(BaseConfig):
             if not host or not port.isdigit() or not 0 < int(port) < 65_536 or "*" in host.removeprefix("*."):
                 raise ValueError(f"network: {place!r} must be host:port or *.domain:port, for instance pypi.org:443")
         return network
+
+    @field_validator("workspace")
+    @classmethod
+    def _workspace_is_absolute(cls, workspace: Path | None) -> Path | None:
+        if workspace is not None and (not workspace.is_absolute() or set(str(workspace)) & set(",:\\\0")):
+            raise ValueError(
+                f"workspace: {str(workspace)!r} must be an absolute path without a comma, colon or backslash"
+            )
+        return workspace
 
     @field_validator("mounts")
     @classmethod

@@ -39,6 +39,9 @@ CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000
 MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 2, 4, 0x1000, 0x4000, 0x40000, 2
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 PR_SET_CHILD_SUBREAPER = 36
+OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442  # the same on every 64-bit machine
+AT_FDCWD, AT_EMPTY_PATH, OPEN_TREE_CLONE, MOVE_EMPTY_PATH = -100, 0x1000, 1, 4
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_IDMAP = 0x1, 0x100000
 FIRST_UID, UIDS = 61184, 4000  # systemd's range for transient users: nobody else owns anything under these
 ARGS, SECCOMP, INFO, MARK = 6, 7, 8, 9  # descriptors that bwrap starts with
 MESSAGE_BYTES = 1 << 17
@@ -67,6 +70,51 @@ def show(source: str, target: str) -> None:
     else:
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))
     mount(source, target, None, MS_BIND | MS_REC, None)
+
+
+def owned_by(owner: int, group: int, uid: int, gid: int) -> int:
+    """A descriptor of a user namespace in which what belongs to one owner is another's, for mounts that say so."""
+    begun, go_on = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(go_on[1])
+            if libc.unshare(CLONE_NEWUSER) == 0:
+                os.write(begun[1], b"x")
+                os.read(go_on[0], 1)
+        finally:
+            os._exit(0)
+    os.close(begun[1])
+    try:
+        if not os.read(begun[0], 1):
+            raise OSError("a user namespace for the workspace's owner could not be made")
+        for name, line in (("uid_map", f"{owner} {uid} 1"), ("gid_map", f"{group} {gid} 1")):
+            with open(f"/proc/{child}/{name}", "w") as file:
+                file.write(line)
+        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        for fd in (begun[0], *go_on):
+            os.close(fd)
+        os.waitpid(child, 0)
+
+
+def show_as(source: str, target: str, uid: int, gid: int) -> None:
+    """Bind a folder of the host, read-only, to a new place where what belongs to its owner is another's."""
+    status = os.stat(source)
+    os.mkdir(target)
+    namespace = owned_by(status.st_uid, status.st_gid, uid, gid)
+    try:
+        tree = libc.syscall(OPEN_TREE, AT_FDCWD, source.encode(), OPEN_TREE_CLONE | os.O_CLOEXEC)
+        check(min(tree, 0), f"open_tree {source}")
+        try:
+            attributes = struct.pack("QQQQ", MOUNT_ATTR_IDMAP | MOUNT_ATTR_RDONLY, 0, 0, namespace)
+            done = libc.syscall(MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH, attributes, len(attributes))
+            check(done, f"mount_setattr {source} (Linux 5.19 or newer, and a file system that can map owners)")
+            check(libc.syscall(MOVE_MOUNT, tree, b"", AT_FDCWD, target.encode(), MOVE_EMPTY_PATH), "move_mount")
+        finally:
+            os.close(tree)
+    finally:
+        os.close(namespace)
 
 
 def listen_alone(port: int) -> socket.socket:
@@ -218,6 +266,7 @@ class Box:
         self.spare: Stub | None = None
         self.cgroups: list[str] = []
         self.mounts: list[str] = []
+        self.lower: list[str] = []
         self.port: int | None = request["port"]
         os.mkdir(self.root)
         size = f"size={request['disk_bytes']},nr_inodes={request['files']},mode=700"
@@ -231,11 +280,27 @@ class Box:
             for index, source in enumerate(request["mounts"]):
                 self.mounts.append(f"{base}/mounts/{number}-{index}")  # not below the root, which can be written
                 show(source, self.mounts[-1])
+            if request["workspace"]:
+                self.lay_over(request["workspace"], f"{base}/mounts/{number}-workspace")
             for parent, files in request["cgroups"].items():
                 self.make_cgroup(f"{parent}/{identity()}-{number}", files)
         except OSError:
             self.remove()
             raise
+
+    def lay_over(self, source: str, lower: str) -> None:
+        """Let `work` start as a folder of the host, of which only changes take room: an overlay."""
+        self.lower = [lower]
+        if self.drops:
+            show_as(source, lower, self.uid, self.gid)
+        else:
+            show(source, lower)
+        for name in ("changes", "overlay"):
+            os.mkdir(f"{self.root}/{name}", 0o700)
+            os.chown(f"{self.root}/{name}", self.uid, self.gid)
+        options = f"lowerdir={lower},upperdir={self.root}/changes,workdir={self.root}/overlay"
+        options += "" if os.getuid() == 0 else ",userxattr"
+        mount("overlay", f"{self.root}/work", "overlay", MS_NOSUID | MS_NODEV, options)
 
     def make_cgroup(self, path: str, files: dict[str, str]) -> None:
         """Make a control group; a file whose name starts with `?` need not exist (swap accounting is optional)."""
@@ -262,7 +327,7 @@ class Box:
         libc.umount2(self.root.encode(), MNT_DETACH)
         with suppress(OSError):
             os.rmdir(self.root)
-        for path in self.mounts:  # what is still mounted can be neither unlinked nor removed
+        for path in [*self.mounts, *self.lower]:  # what is still mounted can be neither unlinked nor removed
             libc.umount2(path.encode(), MNT_DETACH)
             with suppress(OSError):
                 (os.rmdir if os.path.isdir(path) else os.unlink)(path)

@@ -87,6 +87,36 @@ async def shows_mounts_read_only(make: Make, spec: SandboxSpec) -> None:
         expect("names", os.listdir(place), ["f"])
 
 
+async def starts_as_a_folder(make: Make, spec: SandboxSpec) -> None:
+    """`SandboxSpec.workspace`: there at once, to be changed at will, and untouched outside."""
+    with tempfile.TemporaryDirectory() as place:
+        await asyncio.to_thread(_plant, Path(place))
+        based = SandboxSpec.model_validate({**spec.model_dump(), "workspace": Path(place)})
+        async with make(based) as one, make(based) as two:
+            await one.write("sub/f", "changed outside\n")
+            change = "echo more >> sub/f; chmod 700 run; rm sub/gone; mkdir new; touch new/g"
+            result = await one.exec(
+                f"cat sub/f; ./run; readlink link; {change}; stat -c '%u %a' sub/f run;"
+                "git init -q . && git add -A && echo added"
+            )
+            expect("stdout", lines(result)[:3], ["changed outside", "ran", "sub/f"])
+            expect("owners, modes", lines(result)[3:], [f"{spec.user} 644", f"{spec.user} 700", "added"])
+            expect("what is read", await one.read("sub/f"), b"changed outside\nmore\n")
+            await expect_raises(ToolError, "a deleted file", one.read("sub/gone"))
+            expect("a neighbour", await two.read("sub/f"), b"as it was\n")
+        expect("the folder", sorted(os.listdir(place)), ["link", "run", "sub"])
+        expect("its file", await asyncio.to_thread(Path(place, "sub", "f").read_bytes), b"as it was\n")
+
+
+def _plant(place: Path) -> None:
+    (place / "sub").mkdir()
+    (place / "sub" / "f").write_text("as it was\n")
+    (place / "sub" / "gone").write_text("x")
+    (place / "run").write_text("#!/bin/sh\necho ran\n")
+    (place / "run").chmod(0o755)
+    (place / "link").symlink_to("sub/f")
+
+
 async def snapshots_and_restores(make: Make, spec: SandboxSpec) -> None:
     """A snapshot is the files of its moment; it can be restored here and elsewhere."""
     async with make(spec) as one, make(spec) as two:
@@ -152,6 +182,7 @@ FILES = (
     Check(run=copies_trees, real=False),
     Check(run=leads_no_link_out),
     Check(run=shows_mounts_read_only, makes=True),
+    Check(run=starts_as_a_folder, makes=True),
     Check(run=snapshots_and_restores, makes=True, real=False),
     Check(run=snapshots_modes_links_and_times, makes=True),
     Check(run=forks, makes=True, real=False),

@@ -62,33 +62,37 @@ def plain(archive: bytes) -> tuple[bytes, int, int]:
     return archive, len(sizes), sum(sizes)
 
 
-def pack(source: Path, archive: IO[bytes]) -> Transfer:
-    """Write a folder as a tarball, without its links and special files.
+def pack(source: Path, archive: IO[bytes], *, links: bool = False) -> Transfer:
+    """Write a folder as a tarball, without its special files.
 
     Args:
         source: the folder.
         archive: where to write.
+        links: whether links are kept, and modes, as they are.
     """
     total, skipped = Counter[str](), Counter[str]()
     with tarfile.open(fileobj=archive, mode="w", format=tarfile.GNU_FORMAT) as tar:
         for folder, folders, names in os.walk(source):
             here = Path(folder)
-            skipped["symlink"] += sum((here / name).is_symlink() for name in folders)
-            for name in sorted(folders):
-                if not (here / name).is_symlink():
-                    member = tarfile.TarInfo(str((here / name).relative_to(source)))
+            for name in (*sorted(folders), *sorted(names)):
+                item = here / name
+                member = tarfile.TarInfo(str(item.relative_to(source)))
+                if item.is_symlink():
+                    if links:
+                        member.type, member.linkname = tarfile.SYMTYPE, os.readlink(item)
+                        tar.addfile(member)
+                    else:
+                        skipped["symlink"] += 1
+                elif item.is_dir():
                     member.type, member.mode = tarfile.DIRTYPE, 0o755
                     tar.addfile(member)
-            for name in sorted(names):
-                item = here / name
-                if item.is_symlink() or not item.is_file():
-                    skipped["symlink" if item.is_symlink() else "special"] += 1
-                    continue
-                data = item.read_bytes()
-                member = tarfile.TarInfo(str(item.relative_to(source)))
-                member.size, member.mode = len(data), 0o644
-                tar.addfile(member, io.BytesIO(data))
-                total.update(files=1, bytes=len(data))
+                elif item.is_file():
+                    data = item.read_bytes()
+                    member.size, member.mode = len(data), item.stat().st_mode & 0o777 if links else 0o644
+                    tar.addfile(member, io.BytesIO(data))
+                    total.update(files=1, bytes=len(data))
+                else:
+                    skipped["special"] += 1
     return Transfer(files=total["files"], size_bytes=total["bytes"], skipped=dict(+skipped))
 
 

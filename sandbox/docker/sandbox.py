@@ -219,7 +219,26 @@ class DockerSandbox:
         if self._container is None:
             engine = self._engine = self._engine or engine_at(self.spec.engine or default_socket())
             self._container = await Container.make(engine, self.spec)
+            if self.spec.workspace is not None:
+                await self._fill(self._container, self.spec.workspace)
         return self._container
+
+    async def _fill(self, container: Container, workspace: Path) -> None:
+        """Copy the spec's workspace in."""
+        with tempfile.TemporaryFile() as archive:
+            await asyncio.to_thread(files.pack, workspace, archive, links=True)
+            archive.seek(0)
+            ran = await container.run(
+                ["/bin/sh", "-c", files.PUT, "sh", "/work"],
+                user=self.spec.user,
+                env={},
+                stdin=archive.read(),
+                timeout_s=_FILE_TIMEOUT_S,
+                limit_bytes=self.spec.output_bytes,
+            )
+        if ran.code != 0:
+            complaint = ran.err.decode("utf-8", "replace")[-200:]
+            raise SandboxError(f"workspace: {workspace} does not fit into disk_mib = {self.spec.disk_mib}: {complaint}")
 
     @contextlib.asynccontextmanager
     async def _way_out(self, container: Container) -> AsyncIterator[None]:
