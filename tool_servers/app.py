@@ -8,22 +8,24 @@ from fastapi import APIRouter, Depends, FastAPI, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
+from starlette.routing import Route
 
 from agar.errors import AgarError, ToolError
 from agar.tool_servers.base import Session
 from agar.tool_servers.config import ServerConfig
-from agar.tool_servers.guard import Application, Guard
+from agar.tool_servers.guard import Application, Guard, Receive, Scope, Send
 from agar.tool_servers.meter import Meter
 from agar.tool_servers.service import Service
 from agar.tool_servers.wire import CallReply, CallRequest, Health, Problem, ToolDescription, ToolList
 
 
-def build_app(service: Service[Any], config: ServerConfig) -> Application:
+def build_app(service: Service[Any], config: ServerConfig, *, mcp: Application | None = None) -> Application:
     """The application over an open service; the caller opens and closes it.
 
     Args:
         service: what is served.
         config: the token and the bounds.
+        mcp: what answers at `/mcp`, if anything.
     """
     app = FastAPI(
         title=f"agar tool server: {type(service).__name__}",
@@ -45,10 +47,23 @@ def build_app(service: Service[Any], config: ServerConfig) -> Application:
     if (more := service.routes()) is not None:
         guarded.include_router(more)
     app.include_router(guarded)
+    if mcp is not None:
+        app.router.routes.append(Route("/mcp", endpoint=_Mounted(mcp)))
     app.add_exception_handler(RequestValidationError, _misread)
     app.add_exception_handler(Exception, _failed)
     app.add_exception_handler(AgarError, _failed)
     return Guard(app, token=config.token(), body_bytes=config.body_bytes, body_timeout_s=config.body_timeout_s)
+
+
+class _Mounted:
+    """An application as a route's endpoint: Starlette takes an instance for one, and a function for a handler."""
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        await self._app(scope, receive, send)
 
 
 def _tool_routes(service: Service[Any], config: ServerConfig, meter: Meter) -> APIRouter:

@@ -23,6 +23,8 @@ class ServerConfig(BaseConfig):
     token_variable: str = TOKEN_VARIABLE
     """The environment variable with what callers must send as `Authorization: Bearer`; where it is not set, nothing is
     asked for, which is allowed on loopback only. No setting holds the token itself, for settings are printed."""
+    mcp: bool = False
+    """Speak MCP too, at `/mcp`."""
     calls_in_flight: int = Field(256, ge=1)
     """Calls under way at a time; one beyond is told to come again (429)."""
     call_timeout_s: float = Field(60.0, gt=0)

@@ -7,6 +7,8 @@ from typing import Any
 import anyio
 from starlette.responses import JSONResponse
 
+from agar.tool_servers.config import is_loopback
+
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -45,6 +47,10 @@ class Guard:
         if self._token is not None and scope["path"] not in OPEN_PATHS and not self._known(headers):
             await _refuse(401, "send the server's token as `Authorization: Bearer TOKEN`")(scope, receive, send)
             return
+        if self._token is None and not _is_for_us(scope, headers):
+            said = "this server has no token, and answers to localhost by that name only"
+            await _refuse(403, said)(scope, receive, send)
+            return
         try:
             body = await self._body(receive)
         except TimeoutError:
@@ -78,6 +84,15 @@ class Guard:
                 # A client that is cut off while it sends does not read why: what is too much is read, and dropped.
                 if not message.get("more_body", False) or size > _DROPPED * self._body_bytes:
                     return b"".join(pieces) if size <= self._body_bytes else None
+
+
+def _is_for_us(scope: Scope, headers: dict[bytes, bytes]) -> bool:
+    """Whether a request means this machine: a web page may have its own name lead here, and a browser believes it."""
+    if (scope.get("server") or ("", None))[1] is None:  # the unix socket, which lies where no stranger can enter
+        return True
+    host = headers.get(b"host", b"").decode("latin-1")
+    name = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
+    return is_loopback(name)
 
 
 def _refuse(status: int, detail: str) -> JSONResponse:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from agar.tool_servers.config import ServerConfig
+from agar.tool_servers.own_task import OwnTask
 from agar.tool_servers.service import Service
 
 
@@ -31,8 +32,15 @@ class ToolServer:
             raise MissingExtraError(f"serving tools needs {error.name}: pip install 'agar[tools]'") from error
         self.config: ServerConfig = config or service.config.server
         self._service = service
+        self._mcp: OwnTask[None] | None = None
+        speaker = None
+        if self.config.mcp:
+            from agar.tool_servers.mcp_server import build_http
+
+            manager = build_http(service, timeout_s=self.config.call_timeout_s, body_bytes=self.config.body_bytes)
+            self._mcp, speaker = OwnTask(manager.run(), name="agar-mcp"), manager.asgi_app
         self._listener = Listener(
-            build_app(service, self.config),
+            build_app(service, self.config, mcp=speaker),
             name="tools",
             host=self.config.host,
             port=self.config.port,
@@ -54,6 +62,8 @@ class ToolServer:
     async def __aenter__(self) -> Self:
         await self._service.open()
         try:
+            if self._mcp is not None:
+                await self._mcp.open(timeout_s=self.config.shutdown_timeout_s)
             await self._listener.start()
         except BaseException:
             await self._service.close()
@@ -62,4 +72,6 @@ class ToolServer:
 
     async def __aexit__(self, *exc: object) -> None:
         await self._listener.stop()
+        if self._mcp is not None:
+            await self._mcp.close(timeout_s=self.config.shutdown_timeout_s)
         await self._service.close()

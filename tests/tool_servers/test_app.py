@@ -168,7 +168,7 @@ async def test_a_body_that_is_too_large_or_too_slow_is_refused(service):
         assert (await http.post("/call", content=flood())).status_code == 413
         assert (await http.post("/call", content=b"{}")).status_code == 422
         reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
-        writer.write(b"POST /call HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{")
+        writer.write(b"POST /call HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{")
         assert b" 408 " in await reader.readline()
         writer.close()
 
@@ -177,3 +177,14 @@ async def test_the_service_is_open_while_it_is_served(service):
     async with ToolServer(service, ServerConfig(port=0)):
         assert service.opened == 1
     assert service.opened == 0
+
+
+async def test_a_web_page_whose_name_leads_here_is_refused_where_there_is_no_token(http):
+    for host, status in (("evil.example", 403), ("evil.example:80", 403), ("localhost:1", 200), ("[::1]", 200)):
+        assert (await http.get("/health", headers={"host": host})).status_code == status
+
+
+async def test_the_unix_socket_serves_the_same(server):
+    transport = httpx.AsyncHTTPTransport(uds=str(server.socket_path))
+    async with httpx.AsyncClient(transport=transport, base_url="http://tools") as http:
+        assert (await http.get("/tools")).status_code == 200
