@@ -1,4 +1,4 @@
-"""Programs that want out. Each must fail at it, and leave the sandbox and its neighbours working."""
+"""Programs that want out, over every backend that isolates: what the table of `test_escapes.py` has no place for."""
 
 import asyncio
 import os
@@ -23,9 +23,8 @@ def call(number, *arguments):
 
 
 @pytest.fixture
-async def sandbox(host):
-    async with BubblewrapSandbox(SandboxSpec(memory_mib=64, pids=32, disk_mib=8, files=500), host=host) as sandbox:
-        yield sandbox
+def sandbox(hostile_sandbox):
+    return hostile_sandbox
 
 
 async def python(sandbox, python3, code, **options):
@@ -43,8 +42,9 @@ async def test_the_callers_environment_is_not_in_any_process(sandbox, monkeypatc
 async def test_nothing_of_the_host_is_visible_but_programs(sandbox):
     here = os.path.dirname(__file__)
     result = await sandbox.exec(f"ls /; cat /etc/shadow /proc/1/root/etc/shadow; ls /root /home {here} /var /sys /run")
-    assert set(result.stdout.split()) <= {"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "tmp",
-                                          "usr", "work"}  # fmt: skip
+    programs = {"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "tmp", "usr", "work"}
+    empty = {"run", "/run:", "sys", "/sys:"}
+    assert set(result.stdout.split()) <= programs | empty
     assert "root:" not in result.stdout
 
 
@@ -94,7 +94,8 @@ print(call(56, 0x10000011, 0, 0, 0, 0), call(500))
     )
     assert lines[14] == "ENOSYS", "clone3"
     assert lines[15:20] == ["EPERM"] * 5, "unshare user, unshare mount, setns, mount, chroot"
-    assert lines[20:] == ["EPERM", "ENOSYS"], "clone with a new user namespace, an unknown call"
+    assert lines[20] == "EPERM", "clone with a new user namespace"
+    assert lines[21] in ("ENOSYS", "EPERM"), "an unknown call"
 
 
 async def test_ordinary_programs_still_run(sandbox, python3):
@@ -117,7 +118,13 @@ print(os.getuid(), socket.gethostname())
 
 async def test_no_descriptor_of_ours_is_inherited(sandbox):
     result = await sandbox.exec("for d in self 1; do readlink /proc/$d/fd/* | sed 's/[0-9]//g'; done")
-    assert set(result.stdout.split("\n")) <= {"/memfd:agar (deleted)", "pipe:[]", "anon_inode:[eventfd]", ""}
+    assert set(result.stdout.split("\n")) <= {
+        "/memfd:agar (deleted)",
+        "pipe:[]",
+        "anon_inode:[eventfd]",
+        "/dev/null",
+        "",
+    }
 
 
 async def test_a_fork_bomb_stays_inside(sandbox):
@@ -222,7 +229,7 @@ async def test_a_background_process_ends_with_its_command(sandbox):
     result = await sandbox.exec("setsid sh -c 'trap \"\" TERM HUP; sleep 30; echo late > /work/late' & echo started")
     assert result.stdout == "started\n"
     assert time.monotonic() - began < 10
-    assert (await sandbox.exec("ls /proc | grep -c '^[0-9]'")).stdout <= "5"
+    assert int((await sandbox.exec("ls /proc | grep -c '^[0-9]'")).stdout) <= 6
 
 
 async def test_no_process_is_left_when_exec_returns(sandbox):
@@ -252,7 +259,8 @@ async def test_a_forged_report_of_failure_stays_the_programs_own(sandbox):
         "kill -9 1; kill -9 $PPID; exit 125"
     )
     assert result.killed_by is None
-    assert result.code == 125
+    assert result.code in (125, 137), "with Docker its parent is a shell of ours, whose end is the command's"
+    assert (await sandbox.exec("echo alive")).stdout == "alive\n"
 
 
 async def test_neighbours_cannot_see_each_other(host):
