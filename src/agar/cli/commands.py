@@ -69,6 +69,6 @@ COMMANDS: Mapping[str, Command] = {
     "family": Command(
         module="agar.cli.family", help="list chat-template families, or check that one fits a model's template"
     ),
-    "tools": Command(module="agar.cli.tools", help="list tool servers, or serve one over HTTP", overrides=True),
+    "tools": Command(module="agar.cli.tools", help="list tool servers, or serve one over HTTP or MCP", overrides=True),
     "doctor": Command(module="agar.cli.doctor", help="find what this machine lacks, and say the fix"),
 }

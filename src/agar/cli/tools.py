@@ -1,4 +1,4 @@
-"""`agar tools list`, `serve NAME`."""
+"""`agar tools list`, `serve NAME`, `mcp NAME`."""
 
 import argparse
 import asyncio
@@ -14,13 +14,13 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     """Add the actions."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     actions.add_parser("list", help="every tool server that is known by name, those of packages included")
-    serving = actions.add_parser(
-        "serve",
-        help="serve tools over HTTP until interrupted",
-        epilog="Any setting may follow: --server.port 8600, or server.port=8600.",
-    )
-    serving.add_argument("name", metavar="NAME", help="a name that `agar tools list` shows, or module:Class")
-    serving.add_argument("--config", type=Path, metavar="FILE", help="its settings, as TOML")
+    for name, text in (
+        ("serve", "serve tools over HTTP until interrupted"),
+        ("mcp", "serve tools to one MCP client over standard input and output"),
+    ):
+        own = actions.add_parser(name, help=text, epilog="Any setting may follow: --server.port 8600.")
+        own.add_argument("name", metavar="NAME", help="a name that `agar tools list` shows, or module:Class")
+        own.add_argument("--config", type=Path, metavar="FILE", help="its settings, as TOML")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     files = [options.config] if options.config else []
     service = kind(resolve(kind.settings, files=files, overrides=options.overrides).config)
     try:
-        asyncio.run(serve(options.name, service))
+        asyncio.run(serve(options.name, service) if options.action == "serve" else speak(service))
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
     return 0
@@ -61,3 +61,10 @@ async def serve(name: str, service: "Service[Any]") -> None:
         tools = ", ".join(spec.name for spec in service.specs)
         print(f"{name} serves {tools} on {server.url}; OpenAPI at {server.url}/openapi.json", flush=True)
         await asyncio.Event().wait()
+
+
+async def speak(service: "Service[Any]") -> None:
+    """Serve one MCP client until it hangs up."""
+    from agar.tool_servers.mcp_server import serve_stdio
+
+    await serve_stdio(service, timeout_s=service.config.server.call_timeout_s)
