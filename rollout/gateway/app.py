@@ -19,12 +19,14 @@ from agar.rollout.gateway.dialect import Dialect
 from agar.rollout.gateway.failures import UNKNOWN_KEY, Failure, failure_of
 from agar.rollout.gateway.openapi import describe
 from agar.rollout.gateway.responses import RESPONSES
+from agar.rollout.gateway.responses_references import forget_response, response_of
 from agar.rollout.gateway.session import GatewaySession
 from agar.rollout.gateway.streaming import stream_reply
 from agar.rollout.gateway.translation import ToolCache
 
 _JSON = "application/json"
 _RETRY_AFTER_S = "1"
+_RESPONSE = "/v1/responses/{response}"
 _DIALECTS: Mapping[str, Dialect] = {
     "/v1/chat/completions": CHAT_COMPLETIONS,
     "/v1/responses": RESPONSES,
@@ -49,6 +51,7 @@ def build_app(
         for path, dialect in _DIALECTS.items():
             routes.append(Route(f"{prefix}{path}", endpoints.replies(dialect), methods=["POST"]))
         routes.append(Route(f"{prefix}/v1/messages/count_tokens", endpoints.count_tokens, methods=["POST"]))
+        routes.append(Route(f"{prefix}{_RESPONSE}", endpoints.response, methods=["GET", "DELETE"]))
         routes.append(Route(f"{prefix}/v1/models", endpoints.models, methods=["GET"]))
     routes.append(Route("/openapi.json", endpoints.openapi, methods=["GET"]))
     return Starlette(routes=routes, exception_handlers={HTTPException: _http_error})  # type: ignore[dict-item]
@@ -96,6 +99,21 @@ class _Endpoints:
             return Response(status_code=499)
         except Exception as error:
             return _failed(MESSAGES, failure_of(error))
+
+    async def response(self, request: Request) -> Response:
+        """A response that the session stored, or its deletion."""
+        session = self._session(request)
+        if session is None:
+            return _failed(RESPONSES, UNKNOWN_KEY)
+        try:
+            for name in request.query_params:
+                raise BadRequest(f"{name} is not served here: leave it out", name)
+            id = request.path_params["response"]
+            if request.method == "DELETE":
+                return Response(orjson.dumps(forget_response(id, session.messages)), media_type=_JSON)
+            return Response(response_of(id, session.messages), media_type=_JSON)
+        except BadRequest as error:
+            return _failed(RESPONSES, failure_of(error))
 
     async def models(self, request: Request) -> Response:
         """The one model that a session has."""
@@ -163,7 +181,14 @@ class _Direct:
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:
-    served = ", ".join([*(f"POST {path}" for path in _DIALECTS), "POST /v1/messages/count_tokens", "GET /v1/models"])
+    served = ", ".join(
+        [
+            *(f"POST {path}" for path in _DIALECTS),
+            "POST /v1/messages/count_tokens",
+            f"GET {_RESPONSE}",
+            "GET /v1/models",
+        ]
+    )
     text = f"{request.method} {_shown(request)} is not served here: {served}"
     code = "method_not_allowed" if error.status_code == 405 else "not_found"
     reply = _failed(_dialect_of(request), Failure(status=error.status_code, message=text, code=code))

@@ -41,7 +41,7 @@ UNKNOWN_KEY = Failure(
 )
 
 
-_STATUSES = {"request_timeout": 408, "request_too_large": 413, "unsupported_media_type": 415}
+_STATUSES = {"response_not_found": 404, "request_timeout": 408, "request_too_large": 413, "unsupported_media_type": 415}
 
 
 def failure_of(error: Exception) -> Failure:

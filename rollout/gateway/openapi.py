@@ -22,6 +22,7 @@ _STATUSES: Mapping[str, str] = {
     "200": "The reply; with `stream`, as server-sent events.",
     "400": "The request cannot be served; the error names the field.",
     "401": "No open session has this key.",
+    "404": "The session stored no such response.",
     "408": "The body did not arrive in time.",
     "413": "The body is too large.",
     "415": "The body is not JSON by its content type.",
@@ -40,6 +41,11 @@ def describe() -> dict[str, Any]:
     paths: dict[str, Any] = {
         path: {"post": _operation(model.__doc__ or "", modes[(model, "validation")])}
         for path, model in REQUESTS.items()
+    }
+    response = {"name": "response", "in": "path", "required": True, "schema": {"type": "string"}}
+    paths["/v1/responses/{response}"] = {
+        "get": _operation("A response that the session stored.") | {"parameters": [response]},
+        "delete": _operation("Delete a response that the session stored.") | {"parameters": [response]},
     }
     paths["/v1/models"] = {"get": _operation("The one model that a session has.")}
     bearer = {"type": "http", "scheme": "bearer"}

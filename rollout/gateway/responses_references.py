@@ -1,14 +1,17 @@
-"""What a request of OpenAI's Responses refers to instead of sending it: an earlier response, or an item of one."""
+"""What is referred to instead of being sent in OpenAI's Responses: an earlier response, or an item of one."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from agar.rollout.gateway.call import BadRequest
+from agar.rollout.gateway.response_events import write_reply
 from agar.rollout.gateway.translation import MessageCache
 from agar.types import Message
 
 RESPONSE = "resp_"
 """What the ids of responses begin with."""
+NOT_FOUND = "response_not_found"
+"""The code of a response that is not there."""
 
 
 def conversation_of(response: str, messages: MessageCache) -> tuple[Message, ...]:
@@ -29,6 +32,33 @@ def conversation_of(response: str, messages: MessageCache) -> tuple[Message, ...
             "previous_response_not_found",
         )
     return known[0]
+
+
+def response_of(response: str, messages: MessageCache) -> bytes:
+    """A response as it went out.
+
+    Args:
+        response: its id.
+        messages: of the session; no other session's responses are found.
+
+    Raises:
+        BadRequest: the session stored no such response.
+    """
+    known = messages.reply(response.removeprefix(RESPONSE))
+    if known is None or not response.startswith(RESPONSE):
+        raise _unknown(response)
+    return write_reply(*known, messages)
+
+
+def forget_response(response: str, messages: MessageCache) -> dict[str, Any]:
+    """Delete a response, as the answer to its deletion; what is recorded of it stays; see `response_of`."""
+    if not response.startswith(RESPONSE) or not messages.forget(response.removeprefix(RESPONSE)):
+        raise _unknown(response)
+    return {"id": response, "object": "response", "deleted": True}
+
+
+def _unknown(response: str) -> BadRequest:
+    return BadRequest(f"{response!r} is no response that this session stored", "response_id", NOT_FOUND)
 
 
 def item_of(reference: Mapping[str, Any], where: str, messages: MessageCache) -> dict[str, Any]:

@@ -158,7 +158,8 @@ class GatewaySession:
         if reply.node is not None:
             self._last_node = reply.node.id
         if call.remember is not None:
-            self.messages.remember(reply.id, (*call.messages[call.remember :], reply.turn.message()), call.tools)
+            said = (*call.messages[call.remember :], reply.turn.message())
+            self.messages.remember(reply, call.model or self.policy, said, call.tools)
         return reply
 
     def count(self, call: ModelCall) -> int:

@@ -8,7 +8,7 @@ import orjson
 
 from agar.ledger.canonical import spell
 from agar.rollout.gateway.bodies import Spelt, require_fit, too_deep
-from agar.rollout.gateway.call import BadRequest
+from agar.rollout.gateway.call import BadRequest, Reply
 from agar.types import Message, ToolSpec
 
 _MAX_CACHED_TOOLS = 256
@@ -115,6 +115,7 @@ class MessageCache:
         self._known: dict[RowReader, dict[bytes, ReadRow]] = {}
         self._spelt: dict[str, Mapping[str, Any]] = {}
         self._remembered: dict[str, tuple[tuple[Message, ...], tuple[ToolSpec, ...]]] = {}
+        self._replies: dict[str, tuple[Reply, str]] = {}
 
     def read(
         self,
@@ -176,16 +177,27 @@ class MessageCache:
         self._spelt[text] = arguments
         return text
 
-    def remember(self, reply: str, messages: tuple[Message, ...], tools: tuple[ToolSpec, ...]) -> None:
+    def remember(self, reply: Reply, model: str, messages: tuple[Message, ...], tools: tuple[ToolSpec, ...]) -> None:
         """Keep a conversation for a caller that will send only what comes after it.
 
         Args:
-            reply: id of the last reply.
+            reply: the last reply.
+            model: the model's name as the caller knows it.
             messages: the conversation, that reply included.
             tools: what it offers.
         """
-        self._remembered[reply] = (messages, tools)
+        self._remembered[reply.id] = (messages, tools)
+        self._replies[reply.id] = (reply, model)
 
     def recall(self, reply: str) -> tuple[tuple[Message, ...], tuple[ToolSpec, ...]] | None:
         """The messages and tools kept under a reply's id, or None."""
         return self._remembered.get(reply)
+
+    def reply(self, id: str) -> tuple[Reply, str] | None:
+        """The reply that was kept under an id, and its model's name; None where none is."""
+        return self._replies.get(id)
+
+    def forget(self, id: str) -> bool:
+        """Keep a conversation no longer; gives whether it was kept."""
+        self._remembered.pop(id, None)
+        return self._replies.pop(id, None) is not None

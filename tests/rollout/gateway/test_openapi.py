@@ -26,7 +26,7 @@ async def test_the_document_needs_no_key_and_is_the_same_for_all(gateway):
 
 def test_every_path_that_is_served_is_described_and_every_reference_is_defined():
     document = describe()
-    assert set(document["paths"]) == {*REQUESTS, "/v1/models"}
+    assert set(document["paths"]) == {*REQUESTS, "/v1/responses/{response}", "/v1/models"}
     defined = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
     assert set(references(document)) <= defined
     assert document["openapi"].startswith("3.1")

@@ -325,3 +325,37 @@ async def test_what_real_programs_sent_is_accepted_and_continues_its_path(name, 
     assert roots == len(pairs) // 2
     assert Divergence.FOREIGN_REPLY not in {difference.kind for difference in sealed.divergences}
     assert len(trained(sealed)) == roots
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_stored_response_is_got_as_it_went_out_and_deleted(gateway, session, client, stream):
+    if stream:
+        async with client.responses.stream(model="main", input="Start.", tools=[]) as events:
+            first = await events.get_final_response()
+    else:
+        first = await client.responses.create(model="main", input="Start.")
+    again = await client.responses.retrieve(first.id)
+    assert again.model_dump(exclude={"output"}) == first.model_dump(exclude={"output"})
+    assert [item.id for item in again.output] == [item.id for item in first.output]
+    assert again.output_text == first.output_text
+    other = gateway.open(policy="main", sampling=Sampling())
+    with pytest.raises(openai.NotFoundError, match="no response that this session stored"):
+        await client.with_options(api_key=other.id).responses.retrieve(first.id)
+    with pytest.raises(openai.AuthenticationError):
+        await client.with_options(api_key="another").responses.retrieve(first.id)
+    with pytest.raises(openai.BadRequestError, match="include"):
+        await client.responses.retrieve(first.id, include=["reasoning.encrypted_content"])
+    await client.responses.delete(first.id)
+    for gone in (client.responses.retrieve, client.responses.delete):
+        with pytest.raises(openai.NotFoundError) as error:
+            await gone(first.id)
+        assert (error.value.code, error.value.param) == ("response_not_found", "response_id")
+    with pytest.raises(openai.BadRequestError, match="previous_response_id"):
+        await client.responses.create(model="main", input="And?", previous_response_id=first.id)
+    assert len(session.seal().nodes) == 1  # what is recorded stays
+
+
+async def test_a_response_that_was_not_to_be_stored_is_not_there(client):
+    reply = await client.responses.create(model="main", input="Start.", store=False)
+    with pytest.raises(openai.NotFoundError):
+        await client.responses.retrieve(reply.id)
