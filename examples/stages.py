@@ -17,12 +17,16 @@ class Learnt:
     Attributes:
         before: mean held-out reward of the warmed-up policy, sampled at temperature 1.
         after: the same after reinforcement learning.
+        before_error: standard error of `before`.
+        after_error: standard error of `after`.
         folder: the run folder of the reinforcement learning.
         policy: the trained policy, a Hugging Face model folder.
     """
 
     before: float
     after: float
+    before_error: float
+    after_error: float
     folder: Path
     policy: Path
 
@@ -85,6 +89,8 @@ def reinforce(
     return Learnt(
         before=trained.before[0].reward_mean,
         after=trained.after[0].reward_mean,
+        before_error=trained.before[0].standard_error,
+        after_error=trained.after[0].standard_error,
         folder=trained.folder.path,
         policy=trained.checkpoint.path / "main" / "hf",
     )

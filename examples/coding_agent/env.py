@@ -76,7 +76,7 @@ class Repair(ToolEnv):
         self.task = await asyncio.to_thread(_task_of, row)
         self._turns = 0
         messages = [Message(role="system", content=self.system), Message(role="user", content=self.task.instruction)]
-        return messages, {"files": dict(self.task.repository), "collects": self.collects}
+        return messages, {"files": _texts(self.task.repository), "collects": self.collects}
 
     async def setup(self, sb: "Sandbox") -> None:
         """Lay the repository out."""
@@ -222,6 +222,17 @@ def _task_of(row: TaskRow) -> HarborTask:
     raise ConfigError(
         f"a task of Repair-v0 needs a folder, or level, split and index, got {dict(row.payload)}: take one of its own"
     )
+
+
+def _texts(files: Mapping[str, bytes]) -> dict[str, str | bytes]:
+    """Files as texts where they are texts: an info with nothing else in it can be written as JSON."""
+    found: dict[str, str | bytes] = {}
+    for path, data in files.items():
+        try:
+            found[path] = data.decode()
+        except UnicodeDecodeError:
+            found[path] = data
+    return found
 
 
 def _fill(folder: Path, files: Mapping[str, bytes]) -> None:

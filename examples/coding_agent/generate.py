@@ -135,8 +135,11 @@ def _task(
     if wrong < 3 or not unique:
         return None
     if tested:
-        shown = {home: _shown(mended, before, home, content, rng) for home, content in modules.items()}
-        if _failing(before, shown[module]) == 0:
+        shown = {
+            home: [call for one in content for call in _shown(mended, before, home, one, rng, wrong=one is function)]
+            for home, content in modules.items()
+        }
+        if _passed(before, shown[module]) == len(shown[module]):
             return None
         extra = {f"tests/test_{home}.py": _test_file(home, content) for home, content in shown.items()}
         extra |= {"tests/__init__.py": "", "README.md": _README.format(name=name)}
@@ -185,19 +188,12 @@ def _passed(files: Mapping[str, str], cases: Sequence[dict[str, Any]]) -> int:
     return verify.judge(cases, json.dumps([_called(files, case) for case in cases]))
 
 
-def _failing(files: Mapping[str, str], cases: Sequence[dict[str, Any]]) -> int:
-    return len(cases) - _passed(files, cases)
-
-
 def _shown(
-    mended: Mapping[str, str], before: Mapping[str, str], module: str, content: Sequence[Function], rng: Random
+    mended: Mapping[str, str], before: Mapping[str, str], module: str, one: Function, rng: Random, *, wrong: bool
 ) -> list[dict[str, Any]]:
-    """Three calls of each function for the tests that the agent sees, one that fails among them where there is one."""
-    shown: list[dict[str, Any]] = []
-    for one in content:
-        drawn = _cases(mended, module, one, rng, count=12)
-        shown += sorted(drawn, key=lambda case: _passed(before, [case]))[:3]
-    return shown
+    """Three calls for the tests that the agent sees; of the function that is wrong, ones that fail, if they can."""
+    drawn = _cases(mended, module, one, rng, count=12 if wrong else 3)
+    return sorted(drawn, key=lambda case: _passed(before, [case]))[:3]
 
 
 def _test_file(module: str, cases: Sequence[dict[str, Any]]) -> str:

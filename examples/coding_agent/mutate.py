@@ -1,6 +1,7 @@
 """Mistakes that people make, put into working code: each changes one line."""
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -40,12 +41,14 @@ class Mutant:
     right: str
 
 
+@functools.lru_cache(maxsize=1024)
 def normal(source: str) -> str:
     """Code in the one spelling that mutants have too: without comments, as `ast` writes it."""
     return ast.unparse(ast.parse(source)) + "\n"
 
 
-def mutants(source: str) -> list[Mutant]:
+@functools.lru_cache(maxsize=1024)
+def mutants(source: str) -> tuple[Mutant, ...]:
     """Every mistake in a function that changes exactly one line of it, into one that stands nowhere else in it.
 
     Args:
@@ -61,7 +64,7 @@ def mutants(source: str) -> list[Mutant]:
             if sum(wrong in line for line in after) > 1:  # an edit could not name it
                 continue
             found.append(Mutant(source="\n".join(after) + "\n", wrong=wrong, right=right))
-    return found
+    return tuple(found)
 
 
 def _changed(source: str) -> Iterator[ast.Module]:

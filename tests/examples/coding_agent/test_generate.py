@@ -62,6 +62,7 @@ async def right(task: HarborTask, repository: dict[str, bytes], slots: asyncio.S
 
 
 @pytest.mark.sandbox
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize(("level", "count"), [("small", 50), ("full", 25)])
 async def test_tests_fail_before_and_pass_after_in_a_real_sandbox(level: generate.Level, count: int) -> None:
     slots = asyncio.Semaphore(4)

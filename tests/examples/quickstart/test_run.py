@@ -25,8 +25,8 @@ class Stages:
         return SimpleNamespace(
             stopped=command == self.stop_at,
             checkpoint=SimpleNamespace(path=self.folder / command),
-            before=[SimpleNamespace(reward_mean=0.25)],
-            after=[SimpleNamespace(reward_mean=0.95)],
+            before=[SimpleNamespace(reward_mean=0.25, standard_error=0.04)],
+            after=[SimpleNamespace(reward_mean=0.95, standard_error=0.02)],
             folder=SimpleNamespace(
                 path=self.folder, metrics=self.folder / "metrics.jsonl", picture=self.folder / "reward.png"
             ),
