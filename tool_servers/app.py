@@ -11,9 +11,9 @@ from fastapi.security import HTTPBearer
 from starlette.routing import Route
 
 from agar.errors import AgarError, ToolError
+from agar.serving.guard import Application, Guard, Receive, Scope, Send
 from agar.tool_servers.base import Session
 from agar.tool_servers.config import ServerConfig
-from agar.tool_servers.guard import Application, Guard, Receive, Scope, Send
 from agar.tool_servers.meter import Meter
 from agar.tool_servers.service import Service
 from agar.tool_servers.wire import CallReply, CallRequest, Health, Problem, ToolDescription, ToolList

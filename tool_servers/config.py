@@ -1,12 +1,12 @@
 """Settings of serving tools."""
 
-import ipaddress
 import os
 
 from pydantic import Field
 
 from agar.config import BaseConfig
 from agar.errors import ConfigError
+from agar.serving.address import is_loopback
 
 TOKEN_VARIABLE = "AGAR_TOOLS_TOKEN"
 """The environment variable that holds the token, unless another one is named."""
@@ -65,11 +65,3 @@ class ServiceConfig(BaseConfig):
 
     server: ServerConfig = Field(default_factory=ServerConfig)
     """How it is served, where it is."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address is this machine's own; a name other than localhost counts as one that others can reach."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

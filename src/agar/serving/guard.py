@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 from starlette.responses import JSONResponse
 
-from agar.tool_servers.config import is_loopback
+from agar.serving.address import is_loopback
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
