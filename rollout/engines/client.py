@@ -58,8 +58,7 @@ class RouterClient:
         gate_timeout_s: float = 1800.0,
         retries: int = 6,
     ) -> None:
-        self.url = url.rstrip("/")
-        self._generate_url = URL(f"{self.url}/generate")
+        self.url = url
         self.gate = gate or Gate()
         self.vocab_size = vocab_size
         self.call_timeout_s, self.attempt_timeout_s = call_timeout_s, attempt_timeout_s
@@ -78,6 +77,16 @@ class RouterClient:
         for request in waiting:
             request.reschedule(now)
         return len(waiting)
+
+    @property
+    def url(self) -> str:
+        """Where the engines are; a pool sets it anew when its router comes up at another port."""
+        return self._url
+
+    @url.setter
+    def url(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        self._generate_url = URL(f"{self._url}/generate")
 
     async def __aenter__(self) -> Self:
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=3.0)

@@ -27,6 +27,13 @@ async def test_call_returns_ids_logprobs_and_versions():
     assert sampled.logprobs.tolist() == pytest.approx(HashLM(weights="w").sequence_logprobs(whole)[2:].tolist())
 
 
+async def test_a_client_that_is_told_another_address_calls_there():
+    async with FakeEngine(version=4) as engine, RouterClient("http://127.0.0.1:9") as client:
+        client.url = engine.url
+        sampled = await client.generate(IDS, sampling(), routing_key="k")
+    assert sampled.policy_versions.tolist() == [4] * 6
+
+
 async def test_stop_token_is_kept_and_named_as_the_reason():
     async with FakeEngine(script=lambda ids, params: [8, 9, 10]) as engine, RouterClient(engine.url) as client:
         sampled = await client.generate(IDS, sampling(stop_token_ids=(9,)), routing_key="k")
