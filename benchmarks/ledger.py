@@ -294,7 +294,8 @@ def audit_cpu_s(traces: Sequence[Trace], family: Family) -> tuple[list[Sample], 
 
 async def audit_of_a_step(folder: Path) -> dict[str, float]:
     """What the audit of a batch costs beside the optimiser step over it."""
-    from agar.examples.quickstart.policy import PolicyConfig, make
+    from agar.examples.quickstart.policy import make
+    from agar.recipe.start.policy import PolicyConfig
     from agar.trainer.config import OptimizerConfig, TrainerConfig
     from agar.trainer.ray.trainer import RayPolicyTrainer
 
