@@ -5,16 +5,24 @@ import contextlib
 import json
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from agar.errors import SandboxError
-from agar.sandbox.base import Process, Sandbox
+from agar.sandbox.base import Process
 from agar.sandbox.kernel.cell import Cell
 from agar.sandbox.kernel.config import KernelConfig
 
 _FRAME_BYTES = 16 << 20
+
+
+class Place(Protocol):
+    """What a kernel needs of a sandbox."""
+
+    async def start(self, command: str | Sequence[str], *, timeout_s: float) -> Process:
+        """See `Sandbox.start`."""
+        ...
 
 
 class Kernel:
@@ -27,7 +35,7 @@ class Kernel:
         config: its settings.
     """
 
-    def __init__(self, sandbox: Sandbox, config: KernelConfig | None = None) -> None:
+    def __init__(self, sandbox: Place, config: KernelConfig | None = None) -> None:
         self.config = config or KernelConfig()
         self._sandbox = sandbox
         self._lock = asyncio.Lock()

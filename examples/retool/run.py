@@ -1,0 +1,76 @@
+"""ReTool at the size of two cores: a policy made on the spot, a warm-up, reinforcement learning, the picture of it.
+
+python -m agar.examples.retool.run [--seed 1] [--dir runs/retool] [--dotted.key VALUE ...]
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from agar.errors import AgarError
+from agar.examples import stages
+from agar.examples.stages import Learnt
+
+HERE = Path(__file__).resolve().parent
+SFT, TINY, CONFIG = HERE / "sft.toml", HERE / "tiny.toml", HERE / "config.toml"
+
+
+def warm_up(directory: Path, *, seed: int) -> Path | None:
+    """Make the starting policy and warm it up.
+
+    Args:
+        directory: where run folders go.
+        seed: seed of the weights and the demonstrations.
+
+    Returns:
+        The policy, a Hugging Face model folder; None where it was asked to stop before the end.
+
+    Raises:
+        AgarError: the stage failed; the message says what to do.
+    """
+    return stages.warm_up(directory, seed=seed, recipe=SFT)
+
+
+def reinforce(directory: Path, warm: Path, *, seed: int, overrides: Sequence[str] = ()) -> Learnt | None:
+    """Train the warmed-up policy by reinforcement learning, and draw the picture.
+
+    Args:
+        directory: where run folders go.
+        warm: the policy to start from.
+        seed: seed of the tasks.
+        overrides: dotted settings, as on the command line.
+
+    Returns:
+        What was learnt; None where it was asked to stop before the end.
+
+    Raises:
+        AgarError: the stage failed; the message says what to do.
+    """
+    return stages.reinforce(directory, warm, seed=seed, recipe=TINY, title="ReToolSmall-v0", overrides=overrides)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run it from the command line; 0 where it finished."""
+    parser = argparse.ArgumentParser(description="Train a small policy to work problems out with Python.")
+    parser.add_argument("--seed", type=int, default=1, help="seed of weights, demonstrations and tasks")
+    parser.add_argument("--dir", type=Path, default=Path("runs/retool"), help="where run folders go")
+    options, overrides = parser.parse_known_args(words)
+    try:
+        warm = warm_up(options.dir, seed=options.seed)
+        learnt = None if warm is None else reinforce(options.dir, warm, seed=options.seed, overrides=overrides)
+    except AgarError as error:
+        print(f"\nretool stopped: {error}", file=sys.stderr)
+        return 1
+    if learnt is None:
+        print("\nstopped before the end", file=sys.stderr)
+        return 130
+    print(
+        f"\nlearnt: the agent now solves {learnt.after:.0%} of the problems that it never trained on, "
+        f"{learnt.before:.0%} before; picture: {learnt.folder / 'reward.png'}"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
