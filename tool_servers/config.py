@@ -1,16 +1,12 @@
 """Settings of serving tools."""
 
-import os
-
 from pydantic import Field
 
 from agar.config import BaseConfig
-from agar.errors import ConfigError
-from agar.serving.address import is_loopback
+from agar.serving.address import token_of
 
 TOKEN_VARIABLE = "AGAR_TOOLS_TOKEN"
 """The environment variable that holds the token, unless another one is named."""
-_SHORTEST_TOKEN = 16
 
 
 class ServerConfig(BaseConfig):
@@ -44,20 +40,7 @@ class ServerConfig(BaseConfig):
         Raises:
             ConfigError: others can reach the address and there is none, or it can be guessed.
         """
-        token = os.environ.get(self.token_variable)
-        if not token:
-            if is_loopback(self.host):
-                return None
-            raise ConfigError(
-                f"server.host = {self.host!r} can be reached by others: set {self.token_variable} to a secret "
-                "(`openssl rand -hex 32`), or listen on 127.0.0.1"
-            )
-        if len(token) < _SHORTEST_TOKEN:
-            raise ConfigError(
-                f"the token in {self.token_variable} has {len(token)} characters and can be guessed: use at least "
-                f"{_SHORTEST_TOKEN}, for instance `openssl rand -hex 32`"
-            )
-        return token
+        return token_of(self.token_variable, host=self.host, setting="server.host")
 
 
 class ServiceConfig(BaseConfig):

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from agar.errors import SandboxError, ToolError
+from agar.sandbox import trees
 from agar.sandbox.audit import Audit
 from agar.sandbox.base import ExecResult, Snapshot, Transfer
 from agar.sandbox.command import Command
@@ -121,7 +122,7 @@ class DockerSandbox:
             await self.write(target, data)
             return Transfer(files=1, size_bytes=len(data))
         with tempfile.TemporaryFile() as archive:
-            sent = await asyncio.to_thread(files.pack, source, archive)
+            sent = await asyncio.to_thread(trees.pack, source, archive)
             archive.seek(0)
             await self._script(files.PUT, place, target, stdin=archive.read())
         return sent
@@ -129,7 +130,7 @@ class DockerSandbox:
     async def get(self, source: str, target: Path) -> Transfer:
         """See `Sandbox.get`."""
         archive = (await self._script(files.GET, inside(source), source)).out
-        return await asyncio.to_thread(files.unpack, archive, source, target, self.spec.disk_mib << 20)
+        return await asyncio.to_thread(trees.unpack, archive, source, target, self.spec.disk_mib << 20)
 
     async def snapshot(self) -> Snapshot:
         """See `Sandbox.snapshot`."""
@@ -226,7 +227,7 @@ class DockerSandbox:
     async def _fill(self, container: Container, workspace: Path) -> None:
         """Copy the spec's workspace in."""
         with tempfile.TemporaryFile() as archive:
-            await asyncio.to_thread(files.pack, workspace, archive, links=True)
+            await asyncio.to_thread(trees.pack, workspace, archive, links=True)
             archive.seek(0)
             ran = await container.run(
                 ["/bin/sh", "-c", files.PUT, "sh", "/work"],

@@ -1,4 +1,4 @@
-"""Tarballs that come out of a container, whatever hostile code made of them."""
+"""Tarballs that come out of a sandbox, whatever hostile code made of them."""
 
 import io
 import os
@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 from agar.errors import ToolError
-from agar.sandbox.docker.files import pack, unpack
+from agar.sandbox.trees import pack, unpack
 
 
 def archive_of(*members):
