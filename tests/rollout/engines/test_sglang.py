@@ -9,14 +9,18 @@ import sys
 import textwrap
 
 import numpy as np
+import openai
 import pytest
 import pytest_asyncio
 
 from agar.errors import EngineError, PublishError
+from agar.ledger.families import family_for
 from agar.ledger.tokenizer import Tokenizer
+from agar.ledger.toy import write_toy_model
 from agar.rollout.engines.config import EnginesConfig
 from agar.rollout.engines.pool import EnginePool
 from agar.rollout.engines.server import EngineState
+from agar.rollout.gateway.server import Gateway
 from agar.sandbox.guardian import parents
 from agar.types import Finish, Probe, Sampling, WeightUpdate
 
@@ -194,3 +198,30 @@ async def test_kill_9_of_the_owner_leaves_no_server(tiny_models, engine_python, 
     async with asyncio.timeout(30):
         while pids & set(parents()):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
+
+
+async def test_a_gateway_streams_text_before_the_last_token_and_the_same_text(pool, update, tmp_path):
+    """Greedy, so that both calls sample the same; the toy tokenizer has as many ids as the model."""
+    await pool.receive(update(0))
+    family = family_for(write_toy_model(tmp_path))
+    early = []
+    async with Gateway(engines={"main": pool.client()}, families={"main": family}) as gateway:
+        for number in range(4):
+            streamed, plain = (
+                gateway.open(policy="main", sampling=Sampling(max_tokens=200, temperature=0.0)) for _ in range(2)
+            )
+            ask = {"model": "main", "messages": [{"role": "user", "content": f"Start at {number}."}]}
+            async with openai.AsyncOpenAI(base_url=streamed.base_url, api_key=streamed.id, max_retries=0) as client:
+                said = ""
+                async for chunk in await client.chat.completions.create(**ask, stream=True):
+                    text = chunk.choices[0].delta.content or ""
+                    if text and not said:
+                        early.append(streamed.replies == 0)
+                    said += text
+                whole = await client.with_options(api_key=plain.id).chat.completions.create(**ask)
+            assert said == (whole.choices[0].message.content or "")
+            records = [session.seal().nodes[0].sampled for session in (streamed, plain)]
+            assert records[0].token_ids.tolist() == records[1].token_ids.tolist()
+            assert records[0].logprobs.tolist() == pytest.approx(records[1].logprobs.tolist(), abs=5e-5)
+            assert records[0].finish is records[1].finish
+    assert any(early)
