@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import agar
 from agar.envs import Conversation, Rubric
 from agar.envs.base import StepResult, task_of
+from agar.envs.contract import checked_observation
 from agar.envs.spaces import Observation
 from agar.errors import EnvError
 from agar.examples.retool.problems import problems
@@ -77,7 +78,7 @@ class ReTool(agar.ToolEnv):
         """Run code, or grade the answer."""
         self._said.append(action.message())
         result = await super().astep(action)
-        self._said += [message for message in result[0] if isinstance(message, Message)]
+        self._said += checked_observation(result[0], name="ReTool")
         return result
 
     async def answer(self, action: Turn) -> StepResult:
