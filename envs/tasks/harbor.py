@@ -119,13 +119,8 @@ class HarborTask:
         """Write the task's folder below `parent`, for this and for other programs to read.
 
         Raises:
-            ConfigError: it is there already.
+            ConfigError: it is there already, or its metadata holds what is neither text, number, truth nor list.
         """
-        folder = parent / self.name
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError as error:
-            raise ConfigError(f"{folder} is there already: write tasks to an empty folder") from error
         settings: dict[str, dict[str, Any]] = {
             "metadata": dict(self.metadata),
             "agent": {} if self.agent_timeout_s is None else {"timeout_sec": self.agent_timeout_s},
@@ -134,7 +129,12 @@ class HarborTask:
         }
         lines = ['version = "1.0"']
         for name, table in settings.items():
-            lines += ["", f"[{name}]", *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in table.items())]
+            lines += ["", f"[{name}]", *(f"{_toml(key)} = {_toml(value)}" for key, value in table.items())]
+        folder = parent / self.name
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError as error:
+            raise ConfigError(f"{folder} is there already: write tasks to an empty folder") from error
         dockerfile = f"FROM {self.image}\nWORKDIR {self.workdir}\nCOPY repository/ .\n"
         parts = {"environment/repository": self.repository, "tests": self.tests, "solution": self.solution}
         files = {f"{part}/{path}": data for part, content in parts.items() for path, data in content.items()}
@@ -231,6 +231,16 @@ def _instructions(text: str) -> Iterator[str]:
     for line in "\n".join(lines).replace("\\\n", " ").splitlines():
         if line.strip():
             yield line.strip()
+
+
+def _toml(value: Any) -> str:
+    """A value in TOML's spelling, which for these is JSON's, but for two characters."""
+    match value:
+        case str() | int() | float():
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        case list() | tuple():
+            return f"[{', '.join(map(_toml, value))}]"
+    raise ConfigError(f"a task's metadata holds texts, numbers, truth values and lists of them, got {value!r}")
 
 
 def _files(folder: Path) -> dict[str, bytes]:

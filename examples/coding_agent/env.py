@@ -18,7 +18,7 @@ from agar.envs.registry import register
 from agar.envs.spaces import Observation
 from agar.envs.tasks.harbor import HarborTask
 from agar.envs.tool_env import ToolEnv, tool
-from agar.errors import ConfigError, ToolError
+from agar.errors import ConfigError, EnvError, ToolError
 from agar.examples.coding_agent import generate, verify
 from agar.types import Message, Reward, TaskRow, ToolCall, Turn
 
@@ -171,10 +171,13 @@ class Repair(ToolEnv):
         done = await fresh.exec(
             [*_PYTHON, "-c", verify.SUBJECT], stdin=verify.questions(cases), timeout_s=self.task.verifier_timeout_s
         )
+        nothing = (*_PYTHON, "-c", "")
+        if done.code == 127 and (await fresh.exec(nothing, timeout_s=self.task.verifier_timeout_s)).code == 127:
+            raise EnvError("the judge's sandbox has no python3, which makes the hidden calls: give it one below /usr")
         return not done.truncated and verify.judge(cases, done.stdout) == len(cases)
 
     async def _script_pays(self, fresh: "Sandbox") -> bool:
-        start = "mkdir -p /tmp/logs/verifier /tmp/logs/agent; exec sh /tests/test.sh"
+        start = "mkdir -p /tmp/logs/verifier /tmp/logs/agent; exec /tests/test.sh"
         await fresh.exec(start, timeout_s=self.task.verifier_timeout_s)
         try:
             return float(await fresh.read(_REWARD)) >= 1.0
@@ -202,9 +205,9 @@ class SmallRepair(Repair):
     bash = None  # type: ignore[assignment]  # takes the tool away
 
 
-def call(number: int, tool: str, **arguments: str) -> Turn:
+def call(number: int, name: str, /, **arguments: str) -> Turn:
     """The turn that calls a tool; `number` counts the calls of the episode."""
-    return Turn(tool_calls=(ToolCall(id=f"call_{number}", name=tool, arguments=arguments),))
+    return Turn(tool_calls=(ToolCall(id=f"call_{number}", name=name, arguments=arguments),))
 
 
 def _task_of(row: TaskRow) -> HarborTask:

@@ -2,9 +2,12 @@
 
 import dataclasses
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agar.envs.tasks.harbor import HarborTask, HarborTasks
 from agar.envs.tasks.source import load_tasks
@@ -52,6 +55,25 @@ def test_what_is_written_is_read_again(tmp_path):
     assert (folder / "environment" / "repository" / "src" / "main.py").read_bytes() == b"print()\n"
     with pytest.raises(ConfigError, match="is there already"):
         TASK.write(tmp_path)
+
+
+@given(
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=("Cs",))),
+        st.recursive(st.text(st.characters(exclude_categories=("Cs",))) | st.booleans() | st.integers(-9, 9), st.lists),
+        max_size=4,
+    )
+)
+def test_metadata_is_written_as_it_is(metadata):
+    with tempfile.TemporaryDirectory() as folder:
+        written = dataclasses.replace(TASK, metadata=metadata).write(Path(folder))
+        assert HarborTask.read(written).metadata == metadata
+
+
+def test_metadata_that_a_file_cannot_hold_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="metadata holds"):
+        dataclasses.replace(TASK, metadata={"a": None}).write(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,12 @@ from agar.envs.registry import make, spec
 from agar.envs.runner import as_async
 from agar.envs.tasks.harbor import HarborTask
 from agar.envs.tasks.source import load_tasks
-from agar.errors import SandboxError
+from agar.errors import EnvError, SandboxError
 from agar.examples.coding_agent import generate
 from agar.examples.coding_agent.env import Repair, SmallRepair, call
 from agar.sandbox import SandboxSpec
-from agar.sandbox.fake import FakeSandbox
+from agar.sandbox.base import ExecResult
+from agar.sandbox.fake import FakeCall, FakeSandbox
 from agar.types import Outcome, TaskRow, Turn
 
 FAKE = SandboxSpec(backend="fake")
@@ -158,6 +159,26 @@ async def test_a_judge_whose_sandbox_dies_is_nobodys_fault() -> None:
         await runner.astep(call(0, "edit", path=known["path"], old=known["wrong"], new=known["right"]))
         _, reward, _, truncated, info = await runner.astep("done")
     assert (reward, truncated, info["failure"]) == (0.0, True, Outcome.INFRA_ERROR)
+
+
+@pytest.mark.parametrize(("missing", "failure"), [("always", True), ("once", False)])
+async def test_a_judge_without_python_is_told_from_code_that_ends_as_if_there_were_none(missing, failure) -> None:
+    def nothing(call: FakeCall) -> ExecResult:
+        return ExecResult(code=127 if missing == "always" or len(call.stdin) else 0)
+
+    class Bare(SmallRepair):
+        def make_grading_sandbox(self) -> FakeSandbox:
+            return FakeSandbox(FAKE, script=nothing)
+
+    async with as_async(Bare(sandbox=FAKE)) as runner:
+        await runner.areset(seed=1)
+        known = runner.env.task.metadata  # type: ignore[attr-defined]
+        await runner.astep(call(0, "edit", path=known["path"], old=known["wrong"], new=known["right"]))
+        if failure:
+            with pytest.raises(EnvError, match="has no python3"):
+                await runner.astep("done")
+        else:
+            assert (await runner.astep("done"))[1:3] == (0.0, True)
 
 
 @pytest.mark.parametrize(
