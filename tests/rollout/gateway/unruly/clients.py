@@ -13,9 +13,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import aiohttp
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from unruly.dialects import DIALECTS, Chat
+from unruly.dialects import DIALECTS, Chat, events_of
 from unruly.judge import Judge
 from unruly.oracle import WORDS
 from unruly.session import Played, Sent
@@ -168,7 +169,14 @@ class Clients(RuleBasedStateMachine):
         else:
             url += f"/s/{key}"
         async with self.world.http.post(url + sent.dialect.path, data=sent.body, headers=headers) as reply:
-            return reply.status, await reply.read()
+            raw = b""
+            try:
+                async for piece in reply.content.iter_any():
+                    raw += piece
+            except aiohttp.ClientPayloadError:  # a stream that was broken off says why in its last event
+                assert sent.stream, "a whole reply was broken off"
+                return 401 if b"sealed" in raw else 502, json.dumps(events_of(raw.decode())[-1]).encode()
+            return reply.status, raw
 
     def settle(self, thread: Thread, sent: Sent, status: int, raw: bytes, *, lost: bool = False) -> None:
         """A reply came; its client reads it, unless it never reached the client."""

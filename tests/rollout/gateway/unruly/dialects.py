@@ -26,10 +26,19 @@ class Said:
         self.whole_id, self.id = id, id.partition("_" if "_" in id[:6] else "-")[2]
         self.message, self.cut = message, cut
         self.prompt_tokens, self.sampled_tokens = usage or (None, None)
+        self.streamed_node: int | None = None
+
+    @property
+    def live(self) -> int | None:
+        """Which of its session's streams was sent as it was sampled; None where it came as a whole."""
+        _tag, _, number = self.id.partition("-")
+        return int(number.removeprefix("live-")) if number.startswith("live-") else None
 
     @property
     def node(self) -> int | None:
         """The node that the id names; None where a budget answered."""
+        if self.live is not None:
+            return self.streamed_node
         _tag, _, number = self.id.partition("-")
         return None if number.startswith("stop-") else int(number)
 

@@ -49,6 +49,9 @@ class Judge:
         """A reply that came: its node, its place in the forest, its usage, the text of its prompt."""
         said = sent.said
         assert said is not None
+        if said.live is not None:
+            streamed = self.world.streamed[played.tag, said.live]
+            (said.streamed_node,) = [node.id for node in played.nodes if node.sampled is streamed]
         if said.node is None:
             assert played.limited or played.policy.truncated == "stop", "a budget answered where there is none"
             assert said.cut

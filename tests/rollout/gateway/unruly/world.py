@@ -2,8 +2,8 @@
 
 import asyncio
 import hashlib
-from collections import defaultdict
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Self
@@ -40,6 +40,7 @@ class World:
         delivered: what engine calls came to, by routing key, in order.
         inside: engine calls under way, by routing key.
         weights: what HashLM calls the weights of each version.
+        streamed: what streams came to that were sent as they were sampled, by routing key and number.
         held: replies that the engine stopped in the middle, since the start.
     """
 
@@ -53,6 +54,8 @@ class World:
         self.weights = {0: "initial"}
         self.delivered: dict[str, list[Delivered]] = defaultdict(list)
         self.inside: dict[str, int] = defaultdict(int)
+        self.streamed: dict[tuple[str, int], Sampled] = {}
+        self._streams: Counter[str] = Counter()
         self.held = 0
         self.calls = 0
         self._stack = AsyncExitStack()
@@ -86,11 +89,32 @@ class World:
 
     async def generate(self, ids: Ids, sampling: Sampling, *, routing_key: str) -> Sampled:
         """`Engine.generate` of the engine client, written down."""
+        return await self._written(ids, self.client.generate(ids, sampling, routing_key=routing_key), routing_key)
+
+    async def generate_telling(
+        self,
+        ids: Ids,
+        sampling: Sampling,
+        *,
+        images: Sequence[str] = (),
+        routing_key: str,
+        tell: Callable[[Sequence[int]], None],
+    ) -> Sampled:
+        """`TellingEngine.generate_telling` of the engine client, written down."""
+        del images
+        self._streams[routing_key] += 1
+        number = self._streams[routing_key]
+        call = self.client.generate_telling(ids, sampling, routing_key=routing_key, tell=tell)
+        sampled = await self._written(ids, call, routing_key)
+        self.streamed[routing_key, number] = sampled
+        return sampled
+
+    async def _written(self, ids: Ids, call: Coroutine[Any, Any, Sampled], routing_key: str) -> Sampled:
         prompt = np.array(ids)
         self.inside[routing_key] += 1
         self.calls += 1
         try:
-            sampled = await self.client.generate(ids, sampling, routing_key=routing_key)
+            sampled = await call
         finally:
             self.inside[routing_key] -= 1
         self.delivered[routing_key].append(Delivered(prompt=prompt, sampled=sampled))
