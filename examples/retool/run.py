@@ -29,7 +29,7 @@ def warm_up(directory: Path, *, seed: int) -> Path | None:
     Raises:
         AgarError: the stage failed; the message says what to do.
     """
-    return stages.warm_up(directory, seed=seed, recipe=SFT)
+    return stages.warm_up(directory, seed=seed, recipe=SFT, make=make)
 
 
 def reinforce(directory: Path, warm: Path, *, seed: int, overrides: Sequence[str] = ()) -> Learnt | None:
@@ -48,6 +48,11 @@ def reinforce(directory: Path, warm: Path, *, seed: int, overrides: Sequence[str
         AgarError: the stage failed; the message says what to do.
     """
     return stages.reinforce(directory, warm, seed=seed, recipe=TINY, title="ReToolSmall-v0", overrides=overrides)
+
+
+def make(directory: Path, seed: int) -> Path:
+    """Write a random policy, with a tokenizer for the texts of ReToolSmall-v0."""
+    return stages.make_for(SFT, directory, seed=seed)
 
 
 def main(words: Sequence[str] | None = None) -> int:
