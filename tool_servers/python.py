@@ -2,9 +2,8 @@
 
 import asyncio
 import contextlib
-import time
 from collections import Counter, deque
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
@@ -40,12 +39,12 @@ class PythonConfig(ServiceConfig):
     """An interpreter that nobody has used for so long is ended, in seconds: its client has died without a word."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class _Held:
     sandbox: Sandbox
     kernel: Kernel
     calls: int = 0
-    used_at: float = field(default_factory=time.monotonic)
+    patience: asyncio.TimerHandle | None = None  # set while nobody uses it
 
 
 class CellRequest(BaseModel):
@@ -78,7 +77,7 @@ class Python(Service[PythonConfig]):
         self._held: dict[Session, _Held] = {}
         self._expired: deque[Session] = deque(maxlen=_REMEMBERED)
         self._counts: Counter[str] = Counter()
-        self._sweeping: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
 
     @tool
     async def python(self, code: str, session: Session, deadline: Deadline) -> str:
@@ -109,6 +108,8 @@ class Python(Service[PythonConfig]):
         expired = session in self._expired
         held = self._of(session)
         held.calls += 1
+        if held.patience is not None:
+            held.patience.cancel()
         try:
             cell = await held.kernel.run(code, timeout_s=limit_s)
         except SandboxError:
@@ -116,9 +117,11 @@ class Python(Service[PythonConfig]):
             raise
         finally:
             held.calls -= 1
-            held.used_at = time.monotonic()
             if session == NO_SESSION:
                 await asyncio.shield(_closed(held))
+            elif not held.calls:
+                loop = asyncio.get_running_loop()
+                held.patience = loop.call_later(self.config.idle_s, self._expire, session, held)
         self._counts[f"cells_{cell.status}"] += 1
         if expired:
             self._expired.remove(session)
@@ -126,24 +129,19 @@ class Python(Service[PythonConfig]):
             cell = replace(cell, notices=(lost, *cell.notices))
         return cell
 
-    async def open(self) -> None:
-        """Begin to look for interpreters that nobody uses any more."""
-        if self._sweeping is None:
-            self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
-
     async def close(self) -> None:
         """End all interpreters."""
-        sweeping, self._sweeping = self._sweeping, None
-        if sweeping is not None:
-            sweeping.cancel()
-            await asyncio.wait({sweeping})
         for session in list(self._held):
             await self.forget(session)
+        if self._closing:
+            await asyncio.wait(self._closing)
 
     async def forget(self, session: Session) -> None:
         """End an episode's interpreter."""
         held = self._held.pop(session, None)
         if held is not None:
+            if held.patience is not None:
+                held.patience.cancel()
             await asyncio.shield(_closed(held))
 
     def metrics(self) -> Metrics:
@@ -199,18 +197,22 @@ class Python(Service[PythonConfig]):
         """Let go of an interpreter whose sandbox has failed."""
         if self._held.get(session) is held:
             del self._held[session]
-        with contextlib.suppress(SandboxError):  # the first failure is the one to tell
-            await asyncio.shield(_closed(held))
+        await asyncio.shield(_quietly_closed(held))  # the first failure is the one to tell
 
-    async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(self.config.idle_s / 2)
-            for session, held in list(self._held.items()):
-                if not held.calls and time.monotonic() - held.used_at > self.config.idle_s:
-                    self._expired.append(session)
-                    self._counts["expired"] += 1
-                    with contextlib.suppress(SandboxError):  # its backend keeps after it
-                        await self.forget(session)
+    def _expire(self, session: Session, held: _Held) -> None:
+        """End an interpreter that nobody has used for long."""
+        if self._held.get(session) is held:
+            del self._held[session]
+            self._expired.append(session)
+            self._counts["expired"] += 1
+            closing = asyncio.get_running_loop().create_task(_quietly_closed(held))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
+
+async def _quietly_closed(held: _Held) -> None:
+    with contextlib.suppress(SandboxError):  # its backend keeps after it
+        await _closed(held)
 
 
 async def _closed(held: _Held) -> None:

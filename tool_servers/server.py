@@ -66,7 +66,7 @@ class ToolServer:
                 await self._mcp.open(timeout_s=self.config.shutdown_timeout_s)
             await self._listener.start()
         except BaseException:
-            await self._service.close()
+            await self.__aexit__()
             raise
         return self
 
