@@ -3,6 +3,7 @@
 A thread cannot be ended, a process can. What runs in it is `answering.py`.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -92,11 +93,11 @@ class Workers:
 
     def close(self) -> None:
         """End the processes that are free. Each ends with its owner too."""
-        for _ in range(self._count):
-            try:
-                process = self._free.get_nowait()
-            except queue.Empty:
-                return
+        free = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                free.append(self._free.get_nowait())
+        for process in free:
             if process is not None:
                 process.end()
             self._free.put(None)
@@ -145,9 +146,10 @@ class _Process:
         assert self._process.stdout is not None
         deadline = time.monotonic() + timeout_s
         line = b""
+        ready = select.poll()  # select takes no descriptor above 1023, and a process that plays has thousands
+        ready.register(self._process.stdout, select.POLLIN)
         while not line.endswith(b"\n"):
-            ready, _, _ = select.select([self._process.stdout], [], [], max(deadline - time.monotonic(), 0.0))
-            if not ready:
+            if not ready.poll(max(deadline - time.monotonic(), 0.0) * 1e3):
                 return None
             piece = self._process.stdout.read(4096)
             if not piece:

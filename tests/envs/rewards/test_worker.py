@@ -104,6 +104,20 @@ def test_as_many_are_asked_at_a_time_as_there_are(make):
     assert 1 <= len({answer["pid"] for answer in found}) <= 2
 
 
+def test_closing_ends_every_process_and_the_next_question_starts_one(make):
+    workers = make(count=3)
+    threads = [threading.Thread(target=workers.ask, args=(n,)) for n in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=50)
+    running = [process._process for process in workers._free.queue if process is not None]
+    assert running
+    workers.close()
+    assert [process.poll() for process in running] == [-9] * len(running)
+    assert workers.ask("again")["question"] == "again"
+
+
 def test_a_busy_process_ends_with_its_owner(make, tmp_path):
     owner = textwrap.dedent(
         """
