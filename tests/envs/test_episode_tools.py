@@ -91,7 +91,7 @@ async def test_a_served_tool_is_used_by_its_url(monkeypatch):
 
 
 async def test_a_server_that_dies_excludes_the_episode_and_one_that_is_not_there_the_reset(monkeypatch):
-    monkeypatch.setattr("agar.tool_servers.client._GRACE_S", 0.2)
+    monkeypatch.setattr("agar.tool_servers.link.GRACE_S", 0.2)
     async with ToolServer(Notes(), ServerConfig(port=0)) as server:
         runner = as_async(Desk(toolboxes=[server.url]))
         runner.env.tool_timeout_s = 0.2

@@ -116,20 +116,20 @@ async def test_whatever_else_answers_there_is_infrastructure(answer, said):
 
 
 async def test_a_server_that_never_answers_or_is_not_there_is_given_up(monkeypatch):
-    monkeypatch.setattr("agar.tool_servers.client._GRACE_S", 0.2)
+    monkeypatch.setattr("agar.tool_servers.link.GRACE_S", 0.2)
     async with answering(None) as url:
-        with pytest.raises(ToolServerError, match=r"no answer within 0\.4 s"):
+        with pytest.raises(ToolServerError, match=r"no answer within 0\.2 s"):
             async with ToolClient(url).session():
                 pass
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
-        with pytest.raises(ToolServerError, match=r"no answer within 0\.4 s: is the tool server up"):
+        with pytest.raises(ToolServerError, match=r"no answer within 0\.2 s: is the tool server up"):
             async with ToolClient(f"http://127.0.0.1:{taken.getsockname()[1]}").session():
                 pass
 
 
 async def test_a_server_that_dies_in_an_episode_is_infrastructure_and_its_end_is_quiet(service, monkeypatch):
-    monkeypatch.setattr("agar.tool_servers.client._GRACE_S", 0.3)
+    monkeypatch.setattr("agar.tool_servers.link.GRACE_S", 0.3)
     async with ToolServer(service, ServerConfig(port=0)) as server:
         episode = ToolClient(server.url).session()
         tools = await episode.__aenter__()
