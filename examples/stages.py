@@ -1,6 +1,6 @@
 """The stages of a small example: a policy made on the spot, a warm-up, reinforcement learning, a picture of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -108,7 +108,9 @@ def stage(command: Literal["sft", "train"], recipe: Path, overrides: Sequence[st
     return stage(command, recipe, overrides)
 
 
-def make_for(recipe: Path, directory: Path, *, seed: int, shape: "PolicyConfig | None" = None) -> Path:
+def make_for(
+    recipe: Path, directory: Path, *, seed: int, shape: "PolicyConfig | None" = None, names: Collection[str] = ()
+) -> Path:
     """Write a random policy whose tokenizer is trained on the demonstrations of a recipe.
 
     Args:
@@ -116,6 +118,7 @@ def make_for(recipe: Path, directory: Path, *, seed: int, shape: "PolicyConfig |
         directory: made if missing.
         seed: seed of the weights.
         shape: the policy's; half a million parameters by default.
+        names: what has one id of its own wherever it stands between backticks.
 
     Raises:
         ConfigError: the recipe has no demonstrations, or the vocabulary is too small.
@@ -129,7 +132,7 @@ def make_for(recipe: Path, directory: Path, *, seed: int, shape: "PolicyConfig |
     settings = resolve(Recipe, files=[recipe], overrides=[f"--policies.main.model={directory}"]).config
     if settings.demonstrations is None:
         raise ConfigError(f"{recipe} has no [demonstrations]: a tokenizer is trained on them")
-    return make(directory, texts(settings.demonstrations), seed=seed, config=shape)
+    return make(directory, texts(settings.demonstrations), seed=seed, config=shape, names=names)
 
 
 def _maker(recipe: Path) -> Callable[[Path, int], Path]:

@@ -107,3 +107,33 @@ def test_a_vocabulary_without_room_for_the_bytes_is_refused() -> None:
 def test_training_on_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="at least one transcript"):
         start.build([])
+
+
+_TEXTS = ["<|im_start|>user\nWhich module has `dedent`?<|im_end|>", "<answer>`textwrap`</answer><|im_end|>"] * 20
+
+
+def pieces(tokenizer: tokenizers.Tokenizer, text: str) -> list[str]:
+    return [tokenizer.decode([index]) for index in tokenizer.encode(text, add_special_tokens=False).ids]
+
+
+@pytest.mark.parametrize("before", ["", "has ", '{"query":"', "x"])
+@pytest.mark.parametrize("behind", ["", "?", '"}', "` `"])
+def test_a_quoted_name_is_spelt_the_same_wherever_it_stands(before: str, behind: str) -> None:
+    for names in ([], ["dedent"]):
+        tokenizer = start.build(_TEXTS, names=names)
+        spelt = pieces(tokenizer, "`dedent`")
+        found = pieces(tokenizer, f"{before}`dedent`{behind}")
+        assert any(found[at : at + len(spelt)] == spelt for at in range(len(found)))
+
+
+def test_a_name_that_is_given_is_one_token_and_no_other_gains_by_it() -> None:
+    tokenizer = start.build(_TEXTS, names=["dedent", "os.path", "naïve"])
+    for name in ("dedent", "os.path", "naïve"):
+        assert pieces(tokenizer, f"`{name}`") == [f"`{name}`"]
+    assert pieces(tokenizer, "dedent") != ["dedent"]
+    assert tokenizer.get_vocab_size() == start.VOCAB_SIZE
+
+
+def test_names_need_room_beside_the_bytes() -> None:
+    with pytest.raises(ConfigError, match="bytes, special tokens and names"):
+        start.build(_TEXTS, names=[f"name{letter}" for letter in map(chr, range(0x4E00, 0x5000))])

@@ -5,7 +5,7 @@ weights are random: it knows nothing until it is warmed up on demonstrations.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,7 +40,14 @@ class PolicyConfig(BaseConfig):
     """Ids of the tokenizer, and rows of the embedding."""
 
 
-def make(directory: Path, texts: Iterable[str], *, seed: int = 1, config: PolicyConfig | None = None) -> Path:
+def make(
+    directory: Path,
+    texts: Iterable[str],
+    *,
+    seed: int = 1,
+    config: PolicyConfig | None = None,
+    names: Collection[str] = (),
+) -> Path:
     """Write a randomly initialised policy with its tokenizer and chat template.
 
     Args:
@@ -48,6 +55,7 @@ def make(directory: Path, texts: Iterable[str], *, seed: int = 1, config: Policy
         texts: what the tokenizer is trained on: rendered transcripts, control tokens included.
         seed: seed of the weights; the tokenizer does not depend on it.
         config: the shape; half a million parameters by default.
+        names: what has one id of its own wherever it stands between backticks.
 
     Returns:
         `directory`.
@@ -59,7 +67,7 @@ def make(directory: Path, texts: Iterable[str], *, seed: int = 1, config: Policy
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
     config = config or PolicyConfig()
-    tokenizer = tokenizers.build(texts, vocab_size=config.vocab_size)
+    tokenizer = tokenizers.build(texts, vocab_size=config.vocab_size, names=names)
     end, pad = tokenizer.token_to_id(tokenizers.END_OF_TURN), tokenizer.token_to_id(tokenizers.PAD)
     shape = Qwen3Config(
         vocab_size=config.vocab_size,
