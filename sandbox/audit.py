@@ -1,5 +1,7 @@
 """One line of JSON for every command that ran in a sandbox, for whoever wants to know later what a model has done.
 
+One that was started and talked to has its line when it ends; a kernel writes one for every cell.
+
 The lines go to the logger `agar.sandbox.audit` at level INFO and cost nothing while nobody listens. They hold names of
 environment variables and sizes of inputs and outputs, never their content.
 """
@@ -44,8 +46,19 @@ class Audit:
             error = type(raised).__name__
             raise
         finally:
-            if logger.isEnabledFor(logging.INFO):
-                logger.info("%s", json.dumps(self._line(job, began, result, error)))
+            self.write(job, began, result, error)
+
+    def write(self, job: Command, began: float, result: ExecResult | None, error: str | None = None) -> None:
+        """Write the line of a command that has ended.
+
+        Args:
+            job: the command.
+            began: when it began, in seconds since the epoch.
+            result: what it did; None where an error stands for it.
+            error: the name of that error.
+        """
+        if logger.isEnabledFor(logging.INFO):
+            logger.info("%s", json.dumps(self._line(job, began, result, error)))
 
     def _line(self, job: Command, began: float, result: ExecResult | None, error: str | None) -> dict[str, object]:
         line: dict[str, object] = {
@@ -69,3 +82,25 @@ class Audit:
                 "stderr_characters": len(result.stderr),
             }
         return line
+
+
+def write_cell(kernel: str, number: int, code: str, *, began: float, status: str) -> None:
+    """Write the line of a kernel's cell.
+
+    Args:
+        kernel: the kernel's name.
+        number: of the cell.
+        code: what was run.
+        began: when, in seconds since the epoch.
+        status: how it ended, or the name of an error.
+    """
+    if logger.isEnabledFor(logging.INFO):
+        line = {
+            "time": began,
+            "kernel": kernel,
+            "cell": number,
+            "code": code[:_SHOWN_CHARACTERS],
+            "status": status,
+            "wall_s": round(time.time() - began, 6),
+        }
+        logger.info("%s", json.dumps(line))

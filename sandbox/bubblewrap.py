@@ -6,9 +6,11 @@ next; only files stay. See `docs/sandbox.md` for what is isolated and how.
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +26,7 @@ from agar.sandbox.files import Workspace
 from agar.sandbox.forwarder import Forwarder
 from agar.sandbox.host import Host, MemoryFile, shared
 from agar.sandbox.keeper import receive
+from agar.sandbox.layout import options
 from agar.sandbox.limits import LimitPlan, plan_limits, soft_rlimits
 from agar.sandbox.process import BubblewrapProcess
 from agar.sandbox.running import CLOSE_TIMEOUT_S, ask_for_end, follow, gone, result_of
@@ -103,9 +106,8 @@ class BubblewrapSandbox:
             out.close_writer()
             err.close_writer()
             stack.enter_context(err.reading(lambda: ask_for_end(reply, b"output")))
-            process = BubblewrapProcess(
-                reply, into, out, err, timeout_s=timeout_s, stack=stack.pop_all(), ended=self._ended
-            )
+            ended = functools.partial(self._ended, job, time.time())
+            process = BubblewrapProcess(reply, into, out, err, timeout_s=timeout_s, stack=stack.pop_all(), ended=ended)
         self._started.add(process)
         return process
 
@@ -193,7 +195,7 @@ class BubblewrapSandbox:
             except BaseException:
                 link.close()
                 raise
-            self._options = _options(answer, self.spec)
+            self._options = options(answer, self.spec)
             self._workspace = Workspace(
                 fd=fds[0], uid=answer["uid"], gid=answer["gid"], limit_bytes=self.spec.disk_mib << 20
             )
@@ -253,9 +255,11 @@ class BubblewrapSandbox:
             await stack.enter_async_context(forwarder.serving())
         return reply
 
-    def _ended(self, process: BubblewrapProcess, message: bytes, err: Stream) -> ExecResult:
+    def _ended(self, job: Command, began: float, process: BubblewrapProcess, message: bytes, err: Stream) -> ExecResult:
         self._started.discard(process)
-        return result_of(self._report(message), None, err)
+        result = result_of(self._report(message), None, err)
+        self._audit.write(job, began, result)
+        return result
 
     def _report(self, message: bytes) -> Mapping[str, Any]:
         """What the keeper says of a command's end; an empty message says that it died."""
@@ -274,34 +278,3 @@ async def _made(link: socket.socket) -> None:
         raise SandboxError(
             f"no sandbox was made within {CLOSE_TIMEOUT_S:g} s: is the machine overloaded? Open fewer at a time"
         ) from error
-
-
-def _options(answer: Mapping[str, Any], spec: SandboxSpec) -> list[str]:
-    """Bwrap's options for a workspace; of the host, the sandbox sees programs, libraries and mounts only, read-only.
-
-    Args:
-        answer: what the keeper has made.
-        spec: what it was made for.
-    """
-    root, etc = answer["root"], answer["etc"]
-    words = "--unshare-user --unshare-ipc --unshare-pid --unshare-uts --unshare-cgroup-try"
-    words += " --disable-userns --hostname sandbox --die-with-parent --new-session"
-    words += " --clearenv --cap-drop ALL"
-    words += f" --uid {spec.user} --gid {spec.user}"
-    if spec.network == "none":  # else bwrap starts within the network that the keeper has made
-        words += " --unshare-net"
-    options = [*words.split(), "--ro-bind", "/usr", "/usr"]
-    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
-        path = Path("/", name)
-        if path.is_symlink():
-            options += ["--symlink", os.readlink(path), str(path)]
-        elif path.is_dir():
-            options += ["--ro-bind", str(path), str(path)]
-    for name in ("ld.so.cache", "alternatives"):
-        options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    for name in ("passwd", "group", "hosts", "nsswitch.conf"):
-        options += ["--ro-bind", f"{etc}/{name}", f"/etc/{name}"]
-    for source, place in zip(answer["mounts"], spec.mounts, strict=True):
-        options += ["--ro-bind", source, place]
-    options += ["--proc", "/proc", "--dev", "/dev", "--bind", f"{root}/shm", "/dev/shm", "--remount-ro", "/dev"]
-    return [*options, "--bind", f"{root}/tmp", "/tmp", "--bind", f"{root}/work", "/work", "--remount-ro", "/"]

@@ -5,11 +5,13 @@ import contextlib
 import json
 import struct
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any, Protocol, Self
 
 from agar.errors import SandboxError
+from agar.sandbox.audit import write_cell
 from agar.sandbox.base import Process
 from agar.sandbox.kernel.cell import Cell
 from agar.sandbox.kernel.config import KernelConfig
@@ -42,6 +44,7 @@ class Kernel:
         self._process: Process | None = None
         self._buffer = bytearray()
         self._cells = 0
+        self._name = uuid.uuid4().hex[:12]
 
     async def run(self, code: str, *, timeout_s: float | None = None) -> Cell:
         """Run a cell; the value of an expression at its end is shown, unless a semicolon follows.
@@ -58,9 +61,12 @@ class Kernel:
             try:
                 process = self._process or await self._start()
                 self._cells += 1
+                began = time.time()
                 request = {"do": "run", "cell": self._cells, "code": code, "limit": self.config.output_bytes}
                 await process.write(_frame(request))
-                return await self._outcome(process, limit_s)
+                cell = await self._outcome(process, limit_s)
+                write_cell(self._name, self._cells, code, began=began, status=cell.status)
+                return cell
             except BaseException:  # cancelled, perhaps, with a cell half done
                 await asyncio.shield(self._end())
                 raise

@@ -15,20 +15,17 @@ the agent that wrote it, and to nobody else.
 
 from __future__ import annotations
 
-import ast
-import base64
+import _ast
 import builtins
-import contextlib
 import json
-import linecache
 import os
 import select
 import signal
-import socket
 import sys
-import traceback
-import types
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # what takes long to import, and is not needed before something has gone wrong, is imported there
+    from typing import Any
 
 FRAME_BYTES = 16 << 20
 CHUNK_BYTES = 1 << 16
@@ -154,28 +151,30 @@ class Supervisor:
 
     def begin(self) -> None:
         """Start an interpreter."""
-        ours, theirs = socket.socketpair()
+        requests, ours = os.pipe()
+        theirs, replies = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            ours.close()
             self.host.close()
-            os.close(self.capture)
+            for fd in (ours, theirs, self.capture):
+                os.close(fd)
             for fd in (1, 2):
                 os.dup2(self.writer, fd)
             os.close(self.writer)
-            number = theirs.detach()
-            interpret(Link(number, number))
+            interpret(Link(requests, replies))
             os._exit(0)
-        theirs.close()
-        number = ours.detach()
-        self.link = Link(number, number)
+        os.close(requests)
+        os.close(replies)
+        self.link = Link(theirs, ours)
 
     def on_request(self, request: dict[str, Any]) -> None:
         """Run a cell, or end the one that runs."""
         if request["do"] == "run":
             self.cell, self.kept.limit = request["cell"], request["limit"]
-            with contextlib.suppress(OSError):  # it has died: its end of the link says so
+            try:
                 self.link.send(request)
+            except OSError:
+                return  # it has died: its end of the link says so
         elif request["cell"] == self.cell:
             os.kill(self.pid, signal.SIGINT if request["do"] == "interrupt" else signal.SIGKILL)
 
@@ -193,21 +192,19 @@ class Supervisor:
         if self.cell is None:  # between cells: the next one hears of it
             self.lost = self.lost or died
             return
-        while self.gather():
-            pass
+        for _ in range(4):  # a pipe holds less; what a process writes that was left behind has no end
+            self.gather()
         reply["cell"], reply["lost"] = self.cell, self.lost
         reply["output"], reply["cut"] = self.kept.take()
         self.cell, self.lost = None, False
         self.host.send(reply)
 
-    def gather(self) -> bool:
-        """Take what has been written; False where there is nothing."""
+    def gather(self) -> None:
+        """Take what has been written."""
         try:
-            data = os.read(self.capture, CHUNK_BYTES)
+            self.kept.add(os.read(self.capture, CHUNK_BYTES))
         except BlockingIOError:
-            return False
-        self.kept.add(data)
-        return bool(data)
+            return
 
 
 class Interpreter:
@@ -215,7 +212,7 @@ class Interpreter:
 
     def __init__(self) -> None:
         """Be `__main__`, so that classes of a cell can be pickled."""
-        self.module = types.ModuleType("__main__")
+        self.module = type(sys)("__main__")
         self.names = self.module.__dict__
         sys.modules["__main__"] = self.module
         self.names["display"] = self.display
@@ -223,6 +220,7 @@ class Interpreter:
         self.shown: list[dict[str, str | None]] = []
         self.room = 0
         self.running = False
+        self.sources: dict[str, str] = {}
 
     def on_interrupt(self, number: int, frame: Any) -> None:
         """SIGINT: ends a cell, and nothing else."""
@@ -233,17 +231,17 @@ class Interpreter:
         """One cell; what is said of it."""
         self.shown, self.room = [], limit
         name = f"<cell {number}>"
-        linecache.cache[name] = (len(code), None, code.splitlines(True), name)
+        self.sources[name] = code
         reply: dict[str, Any] = {"status": "ok", "error": None}
         try:
             self.running = True
-            tree = ast.parse(code, name)
+            tree = compile(code, name, "exec", _ast.PyCF_ONLY_AST)
             last = tree.body[-1] if tree.body else None
-            if isinstance(last, ast.Expr):
+            if isinstance(last, _ast.Expr):
                 tree.body.pop()
             exec(compile(tree, name, "exec"), self.names)
-            if isinstance(last, ast.Expr):
-                value = eval(compile(ast.Expression(last.value), name, "eval"), self.names)
+            if isinstance(last, _ast.Expr):
+                value = eval(compile(_ast.Expression(last.value), name, "eval"), self.names)
                 if value is not None and not code.rstrip().endswith(";"):
                     self.names["_"] = value
                     self.display(value)
@@ -252,10 +250,10 @@ class Interpreter:
             self.running = False
         except KeyboardInterrupt as error:
             self.running = False
-            reply = {"status": "interrupted", "error": told(error, limit)}
+            reply = {"status": "interrupted", "error": self.told(error, limit)}
         except BaseException as error:
             self.running = False
-            reply = {"status": "error", "error": told(error, limit)}
+            reply = {"status": "error", "error": self.told(error, limit)}
         self.flush()
         reply["shown"] = self.shown
         return reply
@@ -278,7 +276,7 @@ class Interpreter:
         """Keep what fits."""
         kept: dict[str, str | None] = {}
         for kind, data in forms.items():
-            text = base64.b64encode(data).decode() if isinstance(data, bytes) else data
+            text = encoded(data) if isinstance(data, bytes) else data
             surplus = len(text) - self.room
             if surplus <= 0:
                 kept[kind] = text
@@ -310,20 +308,32 @@ class Interpreter:
             except Exception:
                 continue
 
+    def told(self, error: BaseException, limit: int) -> str:
+        """A traceback without our own frames; only its end where it is long."""
+        import linecache
+        import traceback
 
-def told(error: BaseException, limit: int) -> str:
-    """A traceback without our own frames; only its end where it is long."""
-    trace = error.__traceback__
-    while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("<cell "):
-        trace = trace.tb_next
-    try:
-        whole = traceback.TracebackException(type(error), error, trace)
-        frames = [frame for frame in whole.stack if frame.name != "on_interrupt"]
-        whole.stack = traceback.StackSummary.from_list(frames)
-        text = "".join(whole.format())
-    except BaseException as worse:
-        text = f"{type(error).__name__}, whose text cannot be made: {type(worse).__name__}"
-    return text if len(text) <= limit else f"[... {len(text) - limit} characters left out]\n{text[-limit:]}"
+        for name, code in self.sources.items():
+            linecache.cache[name] = (len(code), None, code.splitlines(True), name)
+        trace = error.__traceback__
+        while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("<cell "):
+            trace = trace.tb_next
+        try:
+            whole = traceback.TracebackException(type(error), error, trace)
+            frames = [frame for frame in whole.stack if frame.name != "on_interrupt"]
+            whole.stack = traceback.StackSummary.from_list(frames)
+            text = "".join(whole.format())
+        except BaseException as worse:
+            text = f"{type(error).__name__}, whose text cannot be made: {type(worse).__name__}"
+        left_out = len(text) - limit
+        return text if left_out <= 0 else f"[... {left_out} characters left out]\n{text[-limit:]}"
+
+
+def encoded(data: bytes) -> str:
+    """Bytes in base64."""
+    import base64
+
+    return base64.b64encode(data).decode()
 
 
 def interpret(link: Link) -> None:
@@ -343,7 +353,11 @@ def interpret(link: Link) -> None:
             reply = interpreter.run(request["code"], request["cell"], request["limit"])
         except KeyboardInterrupt as error:  # it came as the cell ended, or failed
             interpreter.running = False
-            reply = {"status": "interrupted", "error": told(error, request["limit"]), "shown": interpreter.shown}
+            reply = {
+                "status": "interrupted",
+                "error": interpreter.told(error, request["limit"]),
+                "shown": interpreter.shown,
+            }
         if os.getpid() != mine:  # a child that the cell has forked: it has run to the cell's end, and goes no further
             os._exit(0)
         link.send(reply)

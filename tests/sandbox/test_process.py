@@ -1,6 +1,7 @@
 """A process in a bubblewrap sandbox: streams, its end, and the sandbox around it."""
 
 import asyncio
+import json
 import os
 import time
 
@@ -90,6 +91,15 @@ async def test_closing_the_sandbox_ends_it_and_leaves_no_descriptor():
     assert len(os.listdir("/proc/self/fd")) <= before
     with pytest.raises(SandboxError, match="closed"):
         await sandbox.start(["cat"])
+
+
+async def test_it_leaves_a_line_for_the_audit_when_it_ends(sandbox, caplog):
+    with caplog.at_level("INFO", logger="agar.sandbox.audit"):
+        process = await sandbox.start(["cat"])
+        assert caplog.records == []
+        await process.close()
+    [line] = [json.loads(record.message) for record in caplog.records]
+    assert (line["words"], line["code"]) == (["cat"], 137)
 
 
 async def test_a_round_trip_needs_no_new_process(sandbox):

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 
 import pytest
 
@@ -116,6 +117,21 @@ async def test_values_are_shown_in_every_form_that_fits(kernel):
     assert long.shown[0]["text/plain"].endswith("x[... 934466 characters left out]")
 
 
+async def test_what_was_drawn_is_shown_as_a_picture(kernel):
+    code = """
+    import sys, types
+    plot = sys.modules["matplotlib.pyplot"] = types.ModuleType("matplotlib.pyplot")
+    class Figure:
+        def savefig(self, file, format): file.write(b"a " + format.encode())
+        def __repr__(self): return "<Figure>"
+    drawn = [1]
+    plot.get_fignums, plot.figure, plot.close = lambda: drawn, lambda number: Figure(), lambda which: drawn.clear()
+    """
+    cell = await kernel.run("\n".join(line.removeprefix("    ") for line in code.splitlines()))
+    assert cell.shown == ({"text/plain": "<Figure>", "image/png": base64.b64encode(b"a png").decode()},)
+    assert (await kernel.run("1")).to_text() == "1"
+
+
 async def test_a_cell_is_interrupted_at_its_deadline_and_keeps_its_variables(kernel):
     for work in (
         "while True: pass",
@@ -227,6 +243,15 @@ async def test_a_cancelled_cell_ends_with_its_interpreter(kernel):
     assert (await kernel.run("1 + 1")).to_text() == "2"
 
 
+async def test_every_cell_leaves_a_line_for_the_audit(kernel, caplog):
+    with caplog.at_level("INFO", logger="agar.sandbox.audit"):
+        await kernel.run("x = 1")
+        await kernel.run("1 / 0")
+    lines = [json.loads(record.message) for record in caplog.records if '"cell"' in record.message]
+    told = [(line["cell"], line["code"], line["status"]) for line in lines]
+    assert told == [(1, "x = 1", "ok"), (2, "1 / 0", "error")]
+
+
 async def test_cells_asked_for_side_by_side_run_one_after_the_other(kernel):
     await kernel.run("n = 0")
     cells = await asyncio.gather(*(kernel.run("n += 1; n") for _ in range(20)))
@@ -265,3 +290,10 @@ async def test_what_does_not_begin_as_an_interpreter_does_is_refused(said):
     sandbox.start = start
     with pytest.raises(SandboxError, match="did not start as an interpreter"):
         await Kernel(sandbox).run("1")
+
+
+async def test_a_kernel_runs_in_a_container_too(docker_spec):
+    async with create(docker_spec) as sandbox, Kernel(sandbox, PATIENT) as kernel:
+        await kernel.run("x = 3")
+        assert (await kernel.run("while True: pass", timeout_s=0.5)).status == "interrupted"
+        assert (await kernel.run("import os; os.system('echo said')\nx")).to_text() == "said\n3"

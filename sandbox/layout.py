@@ -1,0 +1,39 @@
+"""What a sandbox by bubblewrap looks like from inside, in bwrap's options."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agar.sandbox.config import SandboxSpec
+
+
+def options(answer: Mapping[str, Any], spec: SandboxSpec) -> list[str]:
+    """Bwrap's options for a workspace; of the host, the sandbox sees programs, libraries and mounts only, read-only.
+
+    Args:
+        answer: what the keeper has made.
+        spec: what it was made for.
+    """
+    root, etc = answer["root"], answer["etc"]
+    words = "--unshare-user --unshare-ipc --unshare-pid --unshare-uts --unshare-cgroup-try"
+    words += " --disable-userns --hostname sandbox --die-with-parent --new-session"
+    words += " --clearenv --cap-drop ALL"
+    words += f" --uid {spec.user} --gid {spec.user}"
+    if spec.network == "none":  # else bwrap starts within the network that the keeper has made
+        words += " --unshare-net"
+    found = [*words.split(), "--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
+        path = Path("/", name)
+        if path.is_symlink():
+            found += ["--symlink", os.readlink(path), str(path)]
+        elif path.is_dir():
+            found += ["--ro-bind", str(path), str(path)]
+    for name in ("ld.so.cache", "alternatives"):
+        found += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    for name in ("passwd", "group", "hosts", "nsswitch.conf"):
+        found += ["--ro-bind", f"{etc}/{name}", f"/etc/{name}"]
+    for source, place in zip(answer["mounts"], spec.mounts, strict=True):
+        found += ["--ro-bind", source, place]
+    found += ["--proc", "/proc", "--dev", "/dev", "--bind", f"{root}/shm", "/dev/shm", "--remount-ro", "/dev"]
+    return [*found, "--bind", f"{root}/tmp", "/tmp", "--bind", f"{root}/work", "/work", "--remount-ro", "/"]
