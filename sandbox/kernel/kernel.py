@@ -1,7 +1,6 @@
 """A Python interpreter inside a sandbox, from here: cells in, what they did out."""
 
 import asyncio
-import contextlib
 import json
 import struct
 import time
@@ -63,8 +62,7 @@ class Kernel:
                 self._cells += 1
                 began = time.time()
                 request = {"do": "run", "cell": self._cells, "code": code, "limit": self.config.output_bytes}
-                await process.write(_frame(request))
-                cell = await self._outcome(process, limit_s)
+                cell = await self._outcome(process, _frame(request), limit_s)
                 write_cell(self._name, self._cells, code, began=began, status=cell.status)
                 return cell
             except BaseException:  # cancelled, perhaps, with a cell half done
@@ -115,28 +113,29 @@ class Kernel:
         self._process = process
         return process
 
-    async def _outcome(self, process: Process, limit_s: float) -> Cell:
+    async def _outcome(self, process: Process, request: bytes, limit_s: float) -> Cell:
         """The end of a cell: by itself, interrupted at its deadline, or killed when it does not care."""
-        waits = [(limit_s, "interrupt"), (self.config.interrupt_grace_s, "kill"), (self.config.interrupt_grace_s, "")]
-        ended_s = None
-        began = time.monotonic()
-        for wait_s, then in waits:
+        grace_s = self.config.interrupt_grace_s
+        says = (
+            (request, limit_s),
+            (_frame({"do": "interrupt", "cell": self._cells}), grace_s),
+            (_frame({"do": "kill", "cell": self._cells}), grace_s),
+        )
+        began, overran = time.monotonic(), False
+        for said, wait_s in says:
             try:
                 async with asyncio.timeout(wait_s):
+                    await process.write(said)  # which a supervisor that was stopped does not read
                     reply = await self._receive(process)
             except TimeoutError:
-                ended_s = limit_s
-                if then:
-                    with contextlib.suppress(TimeoutError):  # a supervisor that was stopped reads nothing
-                        async with asyncio.timeout(self.config.interrupt_grace_s):
-                            await process.write(_frame({"do": then, "cell": self._cells}))
+                overran = True
                 continue
-            cell = self._told(reply, ended_s)
+            cell = self._told(reply, limit_s if overran else None)
             if cell is not None:
                 return cell
             break
         await self._end()
-        how = f"did not answer within {time.monotonic() - began:.1f} s" if ended_s is not None else "has gone"
+        how = f"did not answer within {time.monotonic() - began:.1f} s" if overran else "has gone"
         notice = f"The interpreter {how} and was ended: the next cell begins without variables."
         return Cell(status="died", notices=(notice,))
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from agar.envs.checker import check_env
 from agar.envs.registry import make
 from agar.envs.runner import as_async
 from agar.errors import EnvError
@@ -127,3 +128,11 @@ async def test_a_task_without_an_answer_is_an_environments_failure():
     async with as_async(make("ReToolSmall-v0", **PLAYED)) as runner:
         with pytest.raises(EnvError, match="no 'answer' in its payload"):
             await runner.areset(options={"task": TaskRow(key="k", prompt="?")})
+
+
+@pytest.mark.sandbox
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_it_is_fit_to_train_in():
+    report = check_env("agar.examples.retool.env:ReToolSmall-v0")
+    assert report.ok, str(report)

@@ -223,6 +223,15 @@ async def test_a_cell_that_meddles_with_the_machinery_hurts_itself_only(sandbox,
         assert "42" in cell.output
 
 
+async def test_a_supervisor_that_was_stopped_before_a_long_cell_does_not_hold_anybody_up(sandbox):
+    async with Kernel(sandbox, SOON) as kernel:
+        later = "import os, signal, threading\nup = os.getppid()\n"
+        await kernel.run(later + "threading.Timer(0.2, os.kill, (up, signal.SIGSTOP)).start()")
+        await asyncio.sleep(0.4)
+        assert (await kernel.run("#" * 1_000_000)).status == "died"
+        assert (await kernel.run("1 + 1")).to_text() == "2"
+
+
 async def test_a_restart_forgets_and_a_close_leaves_nothing(sandbox):
     kernel = Kernel(sandbox, PATIENT)
     await kernel.run("x = 3\nimport subprocess; subprocess.Popen(['sleep', '1000'])")
