@@ -16,9 +16,15 @@ _TAKEN = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc"
 class SandboxSpec(BaseConfig):
     """What a sandbox is made of and how much it may use."""
 
-    backend: Literal["bubblewrap", "docker", "fake"] = "bubblewrap"
-    """What isolates: `bubblewrap` (Linux namespaces, no daemon), `docker` (a container of a Docker engine) or `fake`
-    (scripted, runs nothing; for tests)."""
+    backend: Literal["bubblewrap", "docker", "remote", "e2b", "fake"] = "bubblewrap"
+    """What isolates: `bubblewrap` (Linux namespaces, no daemon), `docker` (a container of a Docker engine), `remote`
+    (what `agar sandbox serve` has on another machine), `e2b` (a machine of that service) or `fake` (scripted, runs
+    nothing; for tests)."""
+    server: str | None = None
+    """Where the remote sandboxes are, as `agar sandbox serve` prints it, its token in `AGAR_SANDBOX_TOKEN`; or the
+    interface of a service like E2B, its key in `E2B_API_KEY`."""
+    template: str = "base"
+    """What an E2B sandbox is made of, by the service's name; what it may use is the template's."""
     image: str | None = None
     """Root file system of a Docker sandbox: the name of an image that the engine has, or the absolute path of a tarball
     of one. None packs one from this machine's own shell, core utilities, Python and git."""

@@ -35,6 +35,10 @@ def create(spec: SandboxSpec, *, gateway: Path | None = None) -> Sandbox:
         from agar.sandbox.fake import FakeSandbox
 
         return FakeSandbox(spec)
+    if spec.backend == "remote":
+        return _remote(spec)
+    if spec.backend == "e2b":
+        return _e2b(spec)
     if spec.backend == "docker":
         from agar.sandbox.docker.sandbox import DockerSandbox
 
@@ -42,6 +46,31 @@ def create(spec: SandboxSpec, *, gateway: Path | None = None) -> Sandbox:
     from agar.sandbox.bubblewrap import BubblewrapSandbox
 
     return BubblewrapSandbox(spec, gateway=gateway)
+
+
+def _remote(spec: SandboxSpec) -> Sandbox:
+    if spec.server is None or not spec.server.startswith(("http://", "https://")):
+        raise ConfigError(f"server = {spec.server!r}: set it to what `agar sandbox serve` prints, http://host:8600")
+    if spec.network == "gateway" or spec.mounts or spec.workspace is not None:
+        raise ConfigError(
+            'network = "gateway", mounts and workspace name things of this machine, which a remote sandbox cannot '
+            "reach: leave them out, and use `put`"
+        )
+    from agar.sandbox.remote.client import SandboxClient
+    from agar.sandbox.remote.sandbox import RemoteSandbox
+
+    return RemoteSandbox(spec, client=SandboxClient(spec.server))
+
+
+def _e2b(spec: SandboxSpec) -> Sandbox:
+    others = SandboxSpec()
+    fixed = ("network", "mounts", "workspace", "cpus", "memory_mib", "pids", "files", "user")
+    if wrong := [name for name in fixed if getattr(spec, name) != getattr(others, name)]:
+        raise ConfigError(f"{', '.join(wrong)}: a machine of E2B is what its template makes it: leave these out")
+    from agar.sandbox.e2b.client import E2BClient
+    from agar.sandbox.e2b.sandbox import E2BSandbox
+
+    return E2BSandbox(spec, client=E2BClient(spec.server))
 
 
 def available(spec: SandboxSpec) -> str | None:

@@ -46,7 +46,7 @@ def pack(source: Path, archive: IO[bytes], *, links: bool = False) -> Transfer:
     return Transfer(files=total["files"], size_bytes=total["bytes"], skipped=dict(+skipped))
 
 
-def unpack(archive: bytes, source: str, target: Path, limit_bytes: int) -> Transfer:
+def unpack(archive: bytes, source: str, target: Path, limit_bytes: int, *, folder: bool = False) -> Transfer:
     """Write a tarball that hostile code may have shaped; only regular files, only below `target`.
 
     Args:
@@ -54,31 +54,41 @@ def unpack(archive: bytes, source: str, target: Path, limit_bytes: int) -> Trans
         source: the path that was asked for, for messages.
         target: where to.
         limit_bytes: the most that is written.
+        folder: whether it is known to be a folder's, however few members it has.
 
     Raises:
-        ToolError: there is more.
+        ToolError: there is more, or it is no tarball.
     """
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
+            return _unpack(tar, source, target, limit_bytes, folder)
+    except tarfile.TarError as error:
+        raise ToolError(f"{source!r} did not come as a tarball: {error}") from error
+
+
+def _unpack(tar: tarfile.TarFile, source: str, target: Path, limit_bytes: int, folder: bool) -> Transfer:
     total, skipped = Counter[str](), Counter[str]()
-    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
-        members = tar.getmembers()
-        single = bool(members) and members[0].isreg() and members[0].name == posixpath.basename(members[0].name)
-        if not single:
-            target.mkdir(parents=True, exist_ok=True)
-        for member in members:
-            parts = [part for part in member.name.split("/") if part not in ("", ".")]
-            if ".." in parts:
-                skipped["outside"] += 1
-                continue
-            place = target if single else target.joinpath(*parts)
-            if member.isdir():
-                place.mkdir(parents=True, exist_ok=True)
-            elif member.isreg() or member.islnk():  # a hard link's content is that of a member before it
-                file = tar.extractfile(member)
-                data = file.read(limit_bytes + 1) if file else b""
-                if total["bytes"] + len(data) > limit_bytes:
-                    raise ToolError(f"{source!r} holds more than {limit_bytes} bytes: ask for less of it")
-                place.write_bytes(data)
-                total.update(files=1, bytes=len(data))
-            else:
-                skipped["symlink" if member.issym() else "special"] += 1
+    members = tar.getmembers()
+    single = (
+        not folder and bool(members) and members[0].isreg() and members[0].name == posixpath.basename(members[0].name)
+    )
+    if not single:
+        target.mkdir(parents=True, exist_ok=True)
+    for member in members:
+        parts = [part for part in member.name.split("/") if part not in ("", ".")]
+        if ".." in parts:
+            skipped["outside"] += 1
+            continue
+        place = target if single else target.joinpath(*parts)
+        if member.isdir():
+            place.mkdir(parents=True, exist_ok=True)
+        elif member.isreg() or member.islnk():  # a hard link's content is that of a member before it
+            file = tar.extractfile(member)
+            data = file.read(limit_bytes + 1) if file else b""
+            if total["bytes"] + len(data) > limit_bytes:
+                raise ToolError(f"{source!r} holds more than {limit_bytes} bytes: ask for less of it")
+            place.write_bytes(data)
+            total.update(files=1, bytes=len(data))
+        else:
+            skipped["symlink" if member.issym() else "special"] += 1
     return Transfer(files=total["files"], size_bytes=total["bytes"], skipped=dict(skipped))

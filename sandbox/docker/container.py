@@ -6,7 +6,6 @@ import os
 import socket
 import time
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from agar.errors import ConfigError, SandboxError
@@ -17,32 +16,12 @@ from agar.sandbox.docker.engine import OWNER, Engine
 from agar.sandbox.docker.hardening import container
 from agar.sandbox.docker.listener import listen_in
 from agar.sandbox.keeper import identity
+from agar.sandbox.scripts import Ran
 
 CLOSE_TIMEOUT_S = 15.0
 """How long the end of a killed process tree may take."""
 _NOTICE_S = 5.0  # for what the engine learns a moment late
 _LOOK_S = 0.025
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
-    """What one process in a container did.
-
-    Attributes:
-        code: its exit status.
-        out: what it wrote to its output, cut.
-        err: what it wrote to its errors, cut.
-        truncated: whether either was cut.
-        killed_by: None where it ended by itself.
-        wall_s: seconds from its start until its last process was gone.
-    """
-
-    code: int
-    out: bytes
-    err: bytes
-    truncated: bool
-    killed_by: KilledBy | None
-    wall_s: float
 
 
 class Container:
@@ -51,6 +30,7 @@ class Container:
     def __init__(self, engine: Engine, name: str, init: Attached, pid: int) -> None:
         self._engine, self._name, self._init, self._pid = engine, name, init, pid
         self._kills = 0
+        self._killing = asyncio.Lock()
         self._listening: socket.socket | None = None
 
     @classmethod
@@ -193,23 +173,24 @@ class Container:
 
     async def kill_all(self) -> None:
         """Kill every process but the container's first, and wait until they are gone."""
-        self._kills += 1
-        word = str(self._kills).encode()
-        try:
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await self._init.send(word + b"\n")
-                said = b""
-                async for _, data in self._init.frames():
-                    said += data
-                    if word in said.split(b"\n"):
-                        return
-        except TimeoutError as error:
-            raise SandboxError(
-                f"a container's processes were not gone {CLOSE_TIMEOUT_S:g} s after they were killed: is the machine "
-                "out of memory?"
-            ) from error
-        except OSError as error:
-            raise SandboxError(f"the container {self._name[:12]} died: {error}; make a new sandbox") from error
+        async with self._killing:  # one at a time reads the answers
+            self._kills += 1
+            word = str(self._kills).encode()
+            try:
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    await self._init.send(word + b"\n")
+                    said = b""
+                    while frame := await self._init.frame():
+                        said += frame[1]
+                        if word in said.split(b"\n"):
+                            return
+            except TimeoutError as error:
+                raise SandboxError(
+                    f"a container's processes were not gone {CLOSE_TIMEOUT_S:g} s after they were killed: is the "
+                    "machine out of memory?"
+                ) from error
+            except OSError as error:
+                raise SandboxError(f"the container {self._name[:12]} died: {error}; make a new sandbox") from error
         raise SandboxError(f"the container {self._name[:12]} died, and its files with it: make a new sandbox")
 
     async def has_ended(self, name: str, within_s: float) -> bool:
@@ -247,7 +228,8 @@ async def _follow(link: Attached, stdin: bytes, kept: dict[int, bytearray], limi
     """Feed a process and read what it writes until it has ended, or has written too much."""
     feeding = asyncio.ensure_future(_feed(link, stdin)) if stdin else None
     try:
-        async for stream, data in link.frames():
+        while frame := await link.frame():
+            stream, data = frame
             kept[stream] += data
             if len(kept[stream]) > limit_bytes:
                 return "output"

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 
 from agar.sandbox.base import ExecResult, KilledBy
 from agar.sandbox.docker.attached import Attached
@@ -21,18 +21,29 @@ class DockerProcess:
         link: its streams.
         timeout_s: when it is killed, in seconds from now.
         limit_bytes: how much of its errors is kept; it is killed for more.
+        ended: is told how it ended.
     """
 
-    def __init__(self, container: Container, name: str, link: Attached, *, timeout_s: float, limit_bytes: int) -> None:
+    def __init__(
+        self,
+        container: Container,
+        name: str,
+        link: Attached,
+        *,
+        timeout_s: float,
+        limit_bytes: int,
+        ended: Callable[[ExecResult], None],
+    ) -> None:
         self._container, self._name, self._link, self._limit_bytes = container, name, link, limit_bytes
         self._began, self._wall_began = time.monotonic(), time.time()
-        self._timeout_s = timeout_s
-        self._frames: AsyncIterator[tuple[int, bytes]] = link.frames()
+        self._timeout_s, self._ended = timeout_s, ended
         self._err = bytearray()
         self._output_ended = False
         self._killed_by: KilledBy | None = None
         self._result: ExecResult | None = None
         self._closing: asyncio.Task[ExecResult] | None = None
+        self._killing: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(timeout_s, self._expire)
 
     @property
     def closed(self) -> bool:
@@ -53,15 +64,18 @@ class DockerProcess:
         while self._result is None and not self._output_ended:
             try:
                 async with asyncio.timeout(self._left_s()):
-                    stream, data = await anext(self._frames)
+                    frame = await self._link.frame()
             except TimeoutError:
                 await self._kill("timeout")
-            except (StopAsyncIteration, OSError):
+                continue
+            except OSError:
+                frame = None
+            if frame is None:
                 self._output_ended = True
+            elif frame[0] == 1:
+                return frame[1]
             else:
-                if stream == 1:
-                    return data
-                self._err += data
+                self._err += frame[1]
                 if len(self._err) > self._limit_bytes:
                     await self._kill("output")
         return b""
@@ -72,15 +86,27 @@ class DockerProcess:
             self._closing = asyncio.ensure_future(self._close())
         return await asyncio.shield(self._closing)
 
+    def _expire(self) -> None:
+        """Kill it at its deadline also while nobody listens."""
+        if self._closing is None:
+            self._begin_to_kill("timeout")
+
     async def _kill(self, reason: KilledBy) -> None:
-        self._killed_by = self._killed_by or reason
+        await asyncio.shield(self._begin_to_kill(reason))
+
+    def _begin_to_kill(self, reason: KilledBy) -> asyncio.Task[None]:
+        if self._killing is None:
+            self._killed_by = reason
+            self._killing = asyncio.get_running_loop().create_task(self._container.kill_all())
         self._output_ended = True
-        await asyncio.shield(asyncio.ensure_future(self._container.kill_all()))
+        return self._killing
 
     async def _close(self) -> ExecResult:
-        by_itself = (
-            self._output_ended and self._killed_by is None and await self._container.has_ended(self._name, _GRACE_S)
-        )
+        self._timer.cancel()
+        if self._killing is not None:
+            await self._killing
+        grace_s = _GRACE_S if self._output_ended else 0.0
+        by_itself = self._killed_by is None and await self._container.has_ended(self._name, grace_s)
         await self._container.kill_all()
         self._link.close()
         code, killed_by = await self._container.ended(self._name, self._wall_began, self._killed_by, bytes(self._err))
@@ -91,6 +117,7 @@ class DockerProcess:
             wall_s=time.monotonic() - self._began,
             killed_by=killed_by,
         )
+        self._ended(self._result)
         return self._result
 
     def _left_s(self) -> float:

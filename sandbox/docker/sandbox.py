@@ -3,33 +3,27 @@
 import asyncio
 import contextlib
 import socket
-import tempfile
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from agar.errors import SandboxError, ToolError
-from agar.sandbox import trees
 from agar.sandbox.audit import Audit
 from agar.sandbox.base import ExecResult, Snapshot, Transfer
 from agar.sandbox.command import Command
 from agar.sandbox.config import SandboxSpec
-from agar.sandbox.docker import files
-from agar.sandbox.docker.container import Container, Ran
+from agar.sandbox.docker.container import Container
 from agar.sandbox.docker.engine import Engine, default_socket, engine_at
 from agar.sandbox.docker.process import DockerProcess
 from agar.sandbox.egress import leading_on, proxy_env
-from agar.sandbox.files import inside
 from agar.sandbox.forwarder import Forwarder
+from agar.sandbox.scripts import WRAP, Ran, ScriptedFiles
 from agar.sandbox.snapshot import forked
 
-# Kills what the command has left as soon as it ends: the engine waits two seconds for a process that keeps its output
-# open. Only a convenience: the container's first process kills again, and nothing can get in its way. The shell's own
-# words about a signal go nowhere.
-_WRAP = 'cd -- "$1" || exit 126; shift; exec 3>&2 2>/dev/null; "$@" 2>&3 3>&-; code=$?; kill -9 -1; exit "$code"'
 _WRAP_STARTED = 'cd -- "$1" || exit 126; shift; exec "$@"'
-_MINE = 3  # exit status of our own scripts where the agent asked for what is not there
 _FILE_TIMEOUT_S = 120.0
 
 
@@ -52,6 +46,7 @@ class DockerSandbox:
         self._process: DockerProcess | None = None
         self._closed = False
         self._audit = Audit("docker")
+        self._files = ScriptedFiles(self._script, disk_mib=spec.disk_mib)
 
     async def exec(
         self,
@@ -70,10 +65,7 @@ class DockerSandbox:
         return await self._audit.of(job, self._exec(job))
 
     async def _exec(self, job: Command) -> ExecResult:
-        words = ["/bin/sh", "-c", _WRAP, "sh", job.cwd, *job.words]
-        ran = await self._run(
-            words, env=job.env, stdin=job.stdin, timeout_s=job.timeout_s, limit_bytes=self.spec.output_bytes
-        )
+        ran = await self._run(job)
         return ExecResult(
             code=ran.code,
             stdout=ran.out.decode("utf-8", "replace"),
@@ -101,46 +93,39 @@ class DockerSandbox:
             container = await self._open()
             words = ["/bin/sh", "-c", _WRAP_STARTED, "sh", job.cwd, *job.words]
             name, starting = await container.prepare(words, user=self.spec.user, env=job.env, stdin=True)
-            limit_bytes = self.spec.output_bytes
-            self._process = DockerProcess(container, name, await starting, timeout_s=timeout_s, limit_bytes=limit_bytes)
+            self._process = DockerProcess(
+                container,
+                name,
+                await starting,
+                timeout_s=timeout_s,
+                limit_bytes=self.spec.output_bytes,
+                ended=partial(self._audit.write, job, time.time()),
+            )
         return self._process
 
     async def read(self, path: str) -> bytes:
         """See `Sandbox.read`."""
-        return (await self._script(files.READ, inside(path), path)).out
+        return await self._files.read(path)
 
     async def write(self, path: str, data: bytes | str) -> None:
         """See `Sandbox.write`."""
-        content = data.encode() if isinstance(data, str) else data
-        await self._script(files.WRITE, inside(path), path, stdin=content)
+        await self._files.write(path, data)
 
     async def put(self, source: Path, target: str) -> Transfer:
         """See `Sandbox.put`."""
-        place = inside(target)
-        if not await asyncio.to_thread(source.is_dir):
-            data = await asyncio.to_thread(source.read_bytes)
-            await self.write(target, data)
-            return Transfer(files=1, size_bytes=len(data))
-        with tempfile.TemporaryFile() as archive:
-            sent = await asyncio.to_thread(trees.pack, source, archive)
-            archive.seek(0)
-            await self._script(files.PUT, place, target, stdin=archive.read())
-        return sent
+        return await self._files.put(source, target)
 
     async def get(self, source: str, target: Path) -> Transfer:
         """See `Sandbox.get`."""
-        archive = (await self._script(files.GET, inside(source), source)).out
-        return await asyncio.to_thread(trees.unpack, archive, source, target, self.spec.disk_mib << 20)
+        return await self._files.get(source, target)
 
     async def snapshot(self) -> Snapshot:
         """See `Sandbox.snapshot`."""
-        archive = (await self._script(files.SNAPSHOT, "/", "/")).out
-        plain, kept, size_bytes = await asyncio.to_thread(files.plain, archive)
-        return Snapshot(archive=plain, files=kept, size_bytes=size_bytes)
+        return await self._files.snapshot()
 
     async def restore(self, snapshot: Snapshot) -> None:
         """See `Sandbox.restore`."""
-        await self._script(files.RESTORE, "/", "/", stdin=snapshot.archive)
+        await self._files.restore(snapshot)
 
     async def fork(self, count: int) -> "list[DockerSandbox]":
         """See `Sandbox.fork`."""
@@ -164,48 +149,39 @@ class DockerSandbox:
     ) -> None:
         await self.close()
 
-    async def _script(self, script: str, place: str, path: str, *, stdin: bytes = b"") -> Ran:
-        """Run one of our own file scripts."""
-        limit_bytes = (self.spec.disk_mib << 20) + (1 << 20)
-        words = ["/bin/sh", "-c", script, "sh", place]
-        ran = await self._run(
-            words, env={}, stdin=stdin, timeout_s=_FILE_TIMEOUT_S, limit_bytes=limit_bytes, clear=False
+    async def _script(self, script: str, place: str, stdin: bytes) -> Ran:
+        """Run one of our own file scripts, also beside a process that was started."""
+        async with self._lock:
+            return await self._run_script(await self._open(), script, place, stdin)
+
+    async def _run_script(self, container: Container, script: str, place: str, stdin: bytes) -> Ran:
+        return await container.run(
+            ["/bin/sh", "-c", script, "sh", place],
+            user=self.spec.user,
+            env={},
+            stdin=stdin,
+            timeout_s=_FILE_TIMEOUT_S,
+            limit_bytes=(self.spec.disk_mib << 20) + (1 << 20),
+            clear=False,
         )
-        if ran.killed_by == "output":
-            raise ToolError(f"{path!r} holds more than {self.spec.disk_mib} MiB: read a part of it with a command")
-        if ran.killed_by or ran.code:
-            complaint = ran.err.decode("utf-8", "replace").strip().rpartition(": ")[2] or f"exit status {ran.code}"
-            raise ToolError(f"{path!r}: {complaint}: name another path, or free some space")
-        return ran
 
     def _check_alone(self) -> None:
         if self._process is not None and not self._process.closed:
             raise SandboxError("a process runs in this sandbox, and Docker cannot run others beside it: close it first")
 
-    async def _run(
-        self,
-        words: Sequence[str],
-        *,
-        env: Mapping[str, str],
-        stdin: bytes,
-        timeout_s: float,
-        limit_bytes: int,
-        clear: bool = True,
-    ) -> Ran:
+    async def _run(self, job: Command) -> Ran:
         async with self._lock:
-            if clear:
-                self._check_alone()
+            self._check_alone()
             container = await self._open()
             try:
                 async with self._way_out(container):
                     return await container.run(
-                        words,
+                        ["/bin/sh", "-c", WRAP, "sh", job.cwd, *job.words],
                         user=self.spec.user,
-                        env=env,
-                        stdin=stdin,
-                        timeout_s=timeout_s,
-                        limit_bytes=limit_bytes,
-                        clear=clear,
+                        env=job.env,
+                        stdin=job.stdin,
+                        timeout_s=job.timeout_s,
+                        limit_bytes=self.spec.output_bytes,
                     )
             except SandboxError as error:
                 if self._closed:
@@ -221,25 +197,10 @@ class DockerSandbox:
             engine = self._engine = self._engine or engine_at(self.spec.engine or default_socket())
             self._container = await Container.make(engine, self.spec)
             if self.spec.workspace is not None:
-                await self._fill(self._container, self.spec.workspace)
+                container = self._container
+                filling = ScriptedFiles(partial(self._run_script, container), disk_mib=self.spec.disk_mib)
+                await filling.fill(self.spec.workspace)
         return self._container
-
-    async def _fill(self, container: Container, workspace: Path) -> None:
-        """Copy the spec's workspace in."""
-        with tempfile.TemporaryFile() as archive:
-            await asyncio.to_thread(trees.pack, workspace, archive, links=True)
-            archive.seek(0)
-            ran = await container.run(
-                ["/bin/sh", "-c", files.PUT, "sh", "/work"],
-                user=self.spec.user,
-                env={},
-                stdin=archive.read(),
-                timeout_s=_FILE_TIMEOUT_S,
-                limit_bytes=self.spec.output_bytes,
-            )
-        if ran.code != 0:
-            complaint = ran.err.decode("utf-8", "replace")[-200:]
-            raise SandboxError(f"workspace: {workspace} does not fit into disk_mib = {self.spec.disk_mib}: {complaint}")
 
     @contextlib.asynccontextmanager
     async def _way_out(self, container: Container) -> AsyncIterator[None]:

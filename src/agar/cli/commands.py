@@ -70,5 +70,8 @@ COMMANDS: Mapping[str, Command] = {
         module="agar.cli.family", help="list chat-template families, or check that one fits a model's template"
     ),
     "tools": Command(module="agar.cli.tools", help="list tool servers, or serve one over HTTP or MCP", overrides=True),
+    "sandbox": Command(
+        module="agar.cli.sandbox", help="check this machine's sandboxes, or serve them over HTTP", overrides=True
+    ),
     "doctor": Command(module="agar.cli.doctor", help="find what this machine lacks, and say the fix"),
 }

@@ -1,0 +1,53 @@
+"""A command in a sandbox elsewhere that runs on beside its caller."""
+
+from collections.abc import Callable
+
+from agar.errors import SandboxError
+from agar.sandbox.base import ExecResult
+from agar.sandbox.remote.client import SandboxClient
+from agar.sandbox.remote.wire import Ran
+
+_CALL_TIMEOUT_S = 60.0
+_NOTHING_YET = 204
+_NOTHING_MORE = 205
+
+
+class RemoteProcess:
+    """A `Process`; made by `RemoteSandbox.start`.
+
+    Args:
+        client: the server.
+        path: where it is there.
+        ended: is told how it ended.
+    """
+
+    def __init__(self, client: SandboxClient, path: str, *, ended: Callable[[ExecResult], None]) -> None:
+        self._client, self._path, self._ended = client, path, ended
+        self._result: ExecResult | None = None
+
+    async def write(self, data: bytes) -> None:
+        """See `Process.write`."""
+        if self._result is None:
+            await self._client.send("POST", f"{self._path}/input", content=data, timeout_s=_CALL_TIMEOUT_S)
+
+    async def read(self) -> bytes:
+        """See `Process.read`."""
+        while self._result is None:
+            answer = await self._client.send("GET", f"{self._path}/output", timeout_s=_CALL_TIMEOUT_S)
+            if answer.status_code == _NOTHING_MORE:
+                break
+            if answer.status_code != _NOTHING_YET:
+                data: bytes = answer.content
+                return data
+        return b""
+
+    async def close(self) -> ExecResult:
+        """See `Process.close`."""
+        if self._result is None:
+            answer = await self._client.send("DELETE", self._path, timeout_s=_CALL_TIMEOUT_S)
+            try:
+                self._result = Ran.model_validate_json(answer.content).result()
+            except ValueError as error:
+                raise SandboxError(f"the sandbox server did not say how a process ended: {error}") from error
+            self._ended(self._result)
+        return self._result
