@@ -9,7 +9,10 @@ from typing import Any
 from agar.errors import ConfigError
 from agar.tool_servers.service import Service
 
-BUILT_IN: Mapping[str, str] = {"python": "agar.tool_servers.python:Python"}
+BUILT_IN: Mapping[str, str] = {
+    "python": "agar.tool_servers.python:Python",
+    "search": "agar.tool_servers.search.service:Search",
+}
 """Name to `module:class`."""
 GROUP = "agar.tool_servers"
 """The entry-point group in which packages name more of them."""

@@ -1,0 +1,71 @@
+"""Search in an episode, over HTTP, and as programs for Search-R1's server call it."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agar.errors import ConfigError, ToolError
+from agar.tool_servers.client import ToolClient
+from agar.tool_servers.config import ServerConfig
+from agar.tool_servers.search.config import IndexConfig, IndexSource, RetrieveSource, SearchConfig
+from agar.tool_servers.search.service import Search
+from agar.tool_servers.server import ToolServer
+
+FOX = "[1] Fox\nThe quick brown fox jumps over the lazy dog."
+CONTENTS = '"Fox"\nThe quick brown fox jumps over the lazy dog.'
+
+
+def service(folder: Path) -> Search:
+    return Search(SearchConfig(source=IndexSource(folder=folder), count=1))
+
+
+async def test_an_agent_searches_in_this_process_and_over_http_alike(index_folder):
+    async with service(index_folder).session() as tools:
+        here = await tools.call("search", {"query": "fox"}, timeout_s=10)
+        with pytest.raises(ToolError, match="4000 characters"):
+            await tools.call("search", {"query": "x" * 5000}, timeout_s=10)
+    async with (
+        ToolServer(service(index_folder), ServerConfig(port=0)) as server,
+        ToolClient(server.url).session() as tools,
+    ):
+        there = await tools.call("search", {"query": "fox"}, timeout_s=10)
+    assert here == there == FOX
+
+
+async def test_a_corpus_is_indexed_when_the_service_first_opens(corpus, tmp_path):
+    source = IndexSource(folder=tmp_path / "index", build=IndexConfig(corpus=corpus))
+    async with Search(SearchConfig(source=source)) as searching, searching.session() as tools:
+        assert "sleeps all day" in await tools.call("search", {"query": "sleeping"}, timeout_s=10)
+
+
+async def test_a_missing_index_is_said_before_anything_is_served(tmp_path):
+    with pytest.raises(ConfigError, match="holds no index"):
+        async with ToolServer(service(tmp_path / "nowhere"), ServerConfig(port=0)):
+            pass
+
+
+async def test_programs_written_for_search_r1_get_the_reply_that_they_read(index_folder):
+    async with ToolServer(service(index_folder), ServerConfig(port=0)) as server, httpx.AsyncClient() as http:
+        body = {"queries": ["fox", "unheard"], "topk": 2, "return_scores": True}
+        first, second = (await http.post(f"{server.url}/retrieve", json=body)).json()["result"]
+        assert [found["document"]["id"] for found in first] == ["p0", "p2"]
+        assert first[0]["document"]["contents"] == CONTENTS
+        assert first[0]["score"] > first[1]["score"]
+        assert second == []
+        plain = (await http.post(f"{server.url}/retrieve", json={"queries": ["fox"]})).json()["result"]
+        assert plain == [[{"id": "p0", "contents": CONTENTS}]]
+        assert "agar_search_queries 3.0" in (await http.get(f"{server.url}/metrics")).text
+
+
+@pytest.mark.parametrize("body", [{}, {"queries": "fox"}, {"queries": ["x"] * 2000}, {"queries": ["x"], "topk": 0}])
+async def test_malformed_requests_are_refused(index_folder, body):
+    async with ToolServer(service(index_folder), ServerConfig(port=0)) as server, httpx.AsyncClient() as http:
+        assert (await http.post(f"{server.url}/retrieve", json=body)).status_code in (400, 422)
+
+
+async def test_one_server_stands_behind_another(index_folder):
+    async with ToolServer(service(index_folder), ServerConfig(port=0)) as server:
+        front = Search(SearchConfig(source=RetrieveSource(type="retrieve", url=server.url), count=1))
+        async with front.session() as tools:
+            assert await tools.call("search", {"query": "fox"}, timeout_s=10) == FOX
