@@ -1,0 +1,94 @@
+"""Search-R1 at the size of two cores: a policy made on the spot, a warm-up, reinforcement learning, the picture of it.
+
+python -m agar.examples.search_r1.run [--seed 1] [--dir runs/search_r1] [--dotted.key VALUE ...]
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from agar.errors import AgarError
+from agar.examples import stages
+from agar.examples.search_r1.corpus import NAMES
+from agar.examples.search_r1.library import chosen, definitions, names_of
+from agar.examples.stages import Learnt
+
+HERE = Path(__file__).resolve().parent
+SFT, TINY, CONFIG = HERE / "sft.toml", HERE / "tiny.toml", HERE / "config.toml"
+_TEXT_IDS = 512
+"""Ids for everything but names."""
+
+
+def warm_up(directory: Path, *, seed: int) -> Path | None:
+    """Make the starting policy and warm it up on invented libraries.
+
+    Args:
+        directory: where run folders go.
+        seed: seed of the weights and the demonstrations.
+
+    Returns:
+        The policy, a Hugging Face model folder; None where it was asked to stop before the end.
+
+    Raises:
+        AgarError: the stage failed; the message says what to do.
+    """
+    return stages.warm_up(directory, seed=seed, recipe=SFT, make=make)
+
+
+def reinforce(directory: Path, warm: Path, *, seed: int, overrides: Sequence[str] = ()) -> Learnt | None:
+    """Train the warmed-up policy by reinforcement learning, and draw the picture.
+
+    Args:
+        directory: where run folders go.
+        warm: the policy to start from.
+        seed: seed of the tasks.
+        overrides: dotted settings, as on the command line.
+
+    Returns:
+        What was learnt; None where it was asked to stop before the end.
+
+    Raises:
+        AgarError: the stage failed; the message says what to do.
+    """
+    return stages.reinforce(directory, warm, seed=seed, recipe=TINY, title="SearchR1-v0", overrides=overrides)
+
+
+def make(directory: Path, seed: int) -> Path:
+    """Write a random policy with an id for every name that is asked about, wide enough to copy any of them."""
+    from agar.recipe.start.policy import PolicyConfig
+
+    names = names_of(chosen(definitions(), names=NAMES))
+    shape = PolicyConfig(
+        hidden_size=256,
+        ffn_size=512,
+        initializer_range=0.1,
+        vocab_size=-(-(_TEXT_IDS + len(names)) // 64) * 64,
+    )
+    return stages.make_for(SFT, directory, seed=seed, shape=shape, names=names)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run it from the command line; 0 where it finished."""
+    parser = argparse.ArgumentParser(description="Train a small policy to answer questions by searching.")
+    parser.add_argument("--seed", type=int, default=1, help="seed of weights, demonstrations and tasks")
+    parser.add_argument("--dir", type=Path, default=Path("runs/search_r1"), help="where run folders go")
+    options, overrides = parser.parse_known_args(words)
+    try:
+        warm = warm_up(options.dir, seed=options.seed)
+        learnt = None if warm is None else reinforce(options.dir, warm, seed=options.seed, overrides=overrides)
+    except AgarError as error:
+        print(f"\nsearch_r1 stopped: {error}", file=sys.stderr)
+        return 1
+    if learnt is None:
+        print("\nstopped before the end", file=sys.stderr)
+        return 130
+    print(
+        f"\nlearnt: the agent now answers {learnt.after:.0%} of the questions that it never trained on, "
+        f"{learnt.before:.0%} before; picture: {learnt.folder / 'reward.png'}"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
