@@ -1,6 +1,8 @@
 """SearchR1-v0: answer a question with the help of a search."""
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,14 @@ from agar.envs.spaces import Observation
 from agar.examples.search_r1.corpus import cached, invented_tasks, tasks
 from agar.tool_servers.search.config import IndexSource, SearchConfig
 from agar.tool_servers.search.service import Search
-from agar.types import Message, TaskRow, ToolCall, Turn
+from agar.types import Message, TaskRow, ToolCall, ToolSpec, Turn
 
 TOLD = "Answer the question; search first. Give the answer alone, as <answer>...</answer>."
+TOLD_TAGS = (
+    "Answer the question. To search, write <search>words to search for</search> and nothing else; you are then told "
+    "what was found. When you know the answer, write it alone, as <answer>...</answer>."
+)
+_TAGGED = re.compile(r"<search>(.*?)</search>", re.DOTALL)
 
 
 class SearchR1(agar.ToolEnv):
@@ -26,6 +33,8 @@ class SearchR1(agar.ToolEnv):
         count: passages that a search shows.
         text_chars: the longest text of a passage that is shown.
         rubric: grades the answer, or `module:attr` that names one.
+        tags: searches are written in the text as `<search>…</search>`, and what is found comes as a user's message: for
+            models whose chat template knows no tools, as in Search-R1 itself.
         told: the system message; empty for none.
     """
 
@@ -37,12 +46,19 @@ class SearchR1(agar.ToolEnv):
         count: int = 3,
         text_chars: int = 600,
         rubric: Rubric | str = "agar.examples.search_r1.reward:EXACT",
-        told: str = TOLD,
+        tags: bool = False,
+        told: str | None = None,
     ) -> None:
         super().__init__(toolboxes=[server] if server is not None else None)
         self.rubric = Rubric.named(rubric)
         self._folder = None if server is not None else Path(folder) if folder is not None else cached()
-        self._count, self._text_chars, self._told = count, text_chars, told
+        self._count, self._text_chars, self._tags = count, text_chars, tags
+        self._told = told if told is not None else TOLD_TAGS if tags else TOLD
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The search; none where it is written in tags."""
+        return () if self._tags else super().tools
 
     async def areset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -64,7 +80,10 @@ class SearchR1(agar.ToolEnv):
     async def astep(self, action: Turn) -> StepResult:
         """Search, or grade the answer."""
         self._said.append(action.message())
-        result = await super().astep(action)
+        result = await super().astep(_with_calls(action) if self._tags else action)
+        if self._tags and isinstance(result[0], list):
+            found = [replace(message, role="user", tool_call_id=None) for message in result[0]]
+            result = (found, *result[1:])
         self._said += result[0] if isinstance(result[0], list) else ()
         return result
 
@@ -76,15 +95,28 @@ class SearchR1(agar.ToolEnv):
 
     def gold(self) -> Turn | None:
         """Search for what leads to the answer, then say it; None for a task that does not say how."""
-        made = sum(message.role == "tool" for message in self._said)
+        made = sum(message.role == "assistant" for message in self._said)
         hops = self.task.payload.get("hops")
         if hops is None:
             return None
-        return search_for(hops[made], call=made) if made < len(hops) else answering(f"`{self.task.payload['answer']}`")
+        if made >= len(hops):
+            return answering(f"`{self.task.payload['answer']}`")
+        return Turn(text=f"<search>{hops[made]}</search>") if self._tags else search_for(hops[made], call=made)
 
     def _draw(self) -> TaskRow:
         train = tasks("train")
         return train[int(self.np_random.integers(len(train)))]
+
+
+def _with_calls(action: Turn) -> Turn:
+    """The searches that are written in a text as calls; an answer beside them is too early to count."""
+    return replace(
+        action,
+        tool_calls=tuple(
+            ToolCall(id=f"tag_{number}", name="search", arguments={"query": query.strip()})
+            for number, query in enumerate(_TAGGED.findall(action.text))
+        ),
+    )
 
 
 def search_for(query: str, *, call: int) -> Turn:

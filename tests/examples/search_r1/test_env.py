@@ -54,6 +54,34 @@ async def test_the_searcher_finds_every_answer_as_the_tiny_policy_sees_it_and_on
     assert sum(await rewards(agents.searcher(give_up=1.0), **tiny)) == 0
 
 
+async def test_a_model_without_tools_searches_by_tags():
+    task = next(
+        row for row in map(corpus.tasks("heldout").__getitem__, range(HELDOUT)) if len(row.payload["hops"]) == 2
+    )
+    async with as_async(agar.make(ENV, tags=True)) as env:
+        system, _ = (await env.areset(options={"task": task}))[0]
+        assert env.tools == ()
+        assert "<search>" in system.text
+        reward = 0.0
+        for turn in range(3):
+            gold = env.gold()
+            assert gold is not None
+            found, reward, done, _, info = await env.astep(gold)
+            assert done == (turn == 2)
+            assert [message.role for message in found] == ["user"] * (turn < 2)
+        assert (reward, info["reward_parts"]["exact"]) == (1.0, 1.0)
+
+
+async def test_several_tags_are_several_searches_and_none_is_an_answer():
+    async with as_async(agar.make(ENV, tags=True)) as env:
+        await env.areset(options={"task": corpus.tasks("heldout")[0]})
+        found, *_ = await env.astep("<search>json</search> and\n<search>\ntextwrap </search><answer>x</answer>")
+        assert len(found) == 2
+        assert all(message.text.startswith("[1]") for message in found)
+        _, reward, done, _, _ = await env.astep("I do not know <search>")
+        assert (reward, done) == (0.0, True)
+
+
 async def test_the_agent_is_told_of_searches_that_cannot_be_made():
     task = corpus.tasks("heldout")[0]
     async with as_async(agar.make(ENV)) as env:
