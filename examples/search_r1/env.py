@@ -9,6 +9,7 @@ from typing import Any
 import agar
 from agar.envs import Conversation, Rubric
 from agar.envs.base import StepResult, task_of
+from agar.envs.registry import spec
 from agar.envs.spaces import Observation
 from agar.examples.search_r1.corpus import cached, invented_tasks, tasks
 from agar.tool_servers.search.config import IndexSource, SearchConfig
@@ -64,15 +65,12 @@ class SearchR1(agar.ToolEnv):
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Ask the question of `options`, or one of the train split."""
-        task = task_of(options)
+        await agar.AsyncEnv.areset(self, seed=seed, options=options)  # a seed decides what is drawn
+        self.task = task_of(options) or self._draw()
         if self._folder is not None:
-            name = "index-0" if task is None else str(task.payload.get("index", "index-0"))
-            settings = SearchConfig(
-                source=IndexSource(folder=self._folder / name), count=self._count, text_chars=self._text_chars
-            )
-            self.toolboxes = [Search(settings)]
-        await super().areset(seed=seed, options=options)
-        self.task = task or self._draw()
+            source = IndexSource(folder=self._folder / str(self.task.payload.get("index", "index-0")))
+            self.toolboxes = [Search(SearchConfig(source=source, count=self._count, text_chars=self._text_chars))]
+        await super().areset(options=options)
         told = [Message(role="system", content=self._told)] if self._told else []
         self._said = [*told, Message(role="user", content=self.task.prompt)]
         return list(self._said), {}
@@ -104,7 +102,7 @@ class SearchR1(agar.ToolEnv):
         return Turn(text=f"<search>{hops[made]}</search>") if self._tags else search_for(hops[made], call=made)
 
     def _draw(self) -> TaskRow:
-        train = tasks("train")
+        train = tasks("train") if self.spec is None else spec(self.spec.id).tasks("train")
         return train[int(self.np_random.integers(len(train)))]
 
 

@@ -47,7 +47,7 @@ async def test_gold_earns_all_and_doing_nothing_earns_nothing():
 
 
 async def test_the_searcher_finds_every_answer_as_the_tiny_policy_sees_it_and_one_who_gives_up_does_not():
-    tiny = {"count": 1, "text_chars": 120, "told": "Search."}
+    tiny = {"count": 1, "text_chars": 106, "told": "Search."}
     assert set(await rewards(agents.searcher(), **tiny)) == {1.0}
     mean = sum(await rewards(agents.searcher(give_up=0.65), **tiny)) / HELDOUT
     assert 0.1 < mean < 0.45
@@ -80,6 +80,19 @@ async def test_several_tags_are_several_searches_and_none_is_an_answer():
         assert all(message.text.startswith("[1]") for message in found)
         _, reward, done, _, _ = await env.astep("I do not know <search>")
         assert (reward, done) == (0.0, True)
+
+
+async def test_a_reset_without_a_task_asks_what_its_own_library_answers():
+    async with as_async(agar.make("agar.examples.search_r1.env:InventedR1-v0")) as env:
+        for seed in range(5):
+            asked, _ = await env.areset(seed=seed)
+            assert (await env.areset(seed=seed))[0] == asked
+            done, reward = False, 0.0
+            while not done:
+                turn = env.gold()
+                assert turn is not None
+                _, reward, done, _, _ = await env.astep(turn)
+            assert reward == 1.0
 
 
 async def test_the_agent_is_told_of_searches_that_cannot_be_made():
