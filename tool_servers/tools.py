@@ -21,7 +21,7 @@ from agar.types import ToolSpec
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 _MARK = "__agar_tool__"
-_OWN_DEADLINE_GRACE_S = 10.0
+_OWN_DEADLINE_GRACE_S = 5.0
 """How much longer a call of a method may take that keeps its deadline by itself."""
 _PARAMETER = re.compile(r"^(\w+)(?: \([^)]*\))?:\s*(.*)$")
 _SECTION = re.compile(r"^[A-Z][A-Za-z ]*:$")
@@ -73,11 +73,12 @@ class Tool:
         if self.session_parameter is not None:
             values[self.session_parameter] = session
         limit_s = self.timeout_s if self.timeout_s is not None else timeout_s
+        grace_s = 0.0
         if self.deadline_parameter is not None:
             values[self.deadline_parameter] = Deadline(limit_s)
-            limit_s += _OWN_DEADLINE_GRACE_S
+            grace_s = _OWN_DEADLINE_GRACE_S
         try:
-            async with asyncio.timeout(limit_s) as deadline:
+            async with asyncio.timeout(limit_s + grace_s) as deadline:
                 if inspect.iscoroutinefunction(self.method):
                     result = await self.method(owner, **values)
                 else:

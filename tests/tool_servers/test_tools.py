@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from agar.errors import ConfigError, ToolError
-from agar.tool_servers.base import Session
+from agar.tool_servers.base import Deadline, Session
 from agar.tool_servers.tools import tool, tools_of
 
 
@@ -230,3 +230,22 @@ async def test_a_parameter_for_the_episode_is_filled_in_and_no_model_is_told_of_
     with pytest.raises(ToolError, match="episode"):
         await note.call(diary, {"text": "b", "episode": "other"}, timeout_s=5, session=Session("two"))
     assert diary.pages == {"one": ["a"]}
+
+
+class Patient:
+    """A tool that keeps its deadline by itself, or does not."""
+
+    @tool
+    async def work(self, seconds: float, deadline: Deadline) -> str:
+        """Work."""
+        await asyncio.sleep(min(seconds, deadline) if seconds < 10 else seconds)
+        return f"of {deadline:g} s"
+
+
+async def test_a_tool_that_is_told_its_deadline_keeps_it_by_itself_and_is_not_waited_for_much_longer(monkeypatch):
+    work = tools_of(Patient)["work"]
+    assert list(work.spec.parameters["properties"]) == ["seconds"]
+    assert await work.call(Patient(), {"seconds": 5}, timeout_s=0.1) == "of 0.1 s"
+    monkeypatch.setattr("agar.tool_servers.tools._OWN_DEADLINE_GRACE_S", 0.1)
+    with pytest.raises(ToolError, match=r"work: no result within 0\.1 s"):
+        await work.call(Patient(), {"seconds": 60}, timeout_s=0.1)
