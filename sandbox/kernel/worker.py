@@ -235,7 +235,7 @@ class Interpreter:
         reply: dict[str, Any] = {"status": "ok", "error": None}
         try:
             self.running = True
-            tree = compile(code, name, "exec", _ast.PyCF_ONLY_AST)
+            tree: Any = compile(code, name, "exec", _ast.PyCF_ONLY_AST)
             last = tree.body[-1] if tree.body else None
             if isinstance(last, _ast.Expr):
                 tree.body.pop()
