@@ -149,14 +149,21 @@ class BubblewrapSandbox:
         self._closed = True
         for process in list(self._started):
             await process.close()
-        link, self._link = self._link, None
+        link = self._link
         if link is None:
             return
         if self._workspace is not None:
             os.close(self._workspace.fd)
             self._workspace = None
-        link.shutdown(socket.SHUT_WR)
-        await asyncio.shield(asyncio.ensure_future(gone(link, "a sandbox was not gone")))
+            link.shutdown(socket.SHUT_WR)
+        await asyncio.shield(asyncio.ensure_future(self._see_gone(link)))
+
+    async def _see_gone(self, link: socket.socket) -> None:
+        """Forget the sandbox once it is gone; until then it can be closed again."""
+        await gone(link.dup(), "a sandbox was not gone")
+        link.close()
+        if self._link is link:
+            self._link = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -231,7 +238,7 @@ class BubblewrapSandbox:
     async def _launch(self, stack: contextlib.AsyncExitStack, job: Command, stdio: list[int]) -> socket.socket:
         """Give a command to the keeper; the socket on which its end is reported."""
         host, link, plan = self._host, self._link, self._plan
-        if host is None or link is None or plan is None:
+        if host is None or link is None or plan is None or self._closed:
             raise SandboxError("the sandbox is closed: make a new one")
         request = {
             "options": [*self._options, *job.setenv()],

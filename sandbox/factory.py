@@ -10,6 +10,7 @@ from agar.sandbox.base import Sandbox
 from agar.sandbox.config import SandboxSpec
 
 _PROBE_TIMEOUT_S = 30.0
+_SPARE_MIB = 16  # of a container's memory, beside its files
 
 
 def create(spec: SandboxSpec, *, gateway: Path | None = None) -> Sandbox:
@@ -40,6 +41,12 @@ def create(spec: SandboxSpec, *, gateway: Path | None = None) -> Sandbox:
     if spec.backend == "e2b":
         return _e2b(spec)
     if spec.backend == "docker":
+        least_mib = spec.disk_mib * 3 // 2 + _SPARE_MIB
+        if spec.memory_mib < least_mib:  # files alone could take what starts commands
+            raise ConfigError(
+                f"memory_mib = {spec.memory_mib}, disk_mib = {spec.disk_mib}: files of a Docker sandbox lie in its "
+                f"memory and take up to one and a half times disk_mib: raise memory_mib to {least_mib}"
+            )
         from agar.sandbox.docker.sandbox import DockerSandbox
 
         return DockerSandbox(spec, gateway=gateway)

@@ -69,7 +69,7 @@ class Container:
         stdin: bytes,
         timeout_s: float,
         limit_bytes: int,
-        clear: bool = True,
+        beside: bool = False,
     ) -> Ran:
         """Run a command, then kill whatever it has left; one at a time.
 
@@ -80,7 +80,8 @@ class Container:
             stdin: what it reads.
             timeout_s: its deadline, in seconds.
             limit_bytes: how much of its output, and of its errors, is kept; it is killed for more.
-            clear: False for a command of ours that leaves nothing, beside a process that is to run on.
+            beside: whether it is one of ours, which leaves nothing, beside a process that is to run on; that process
+                may have taken the last place, which is not our failure.
 
         Raises:
             SandboxError: the container is gone.
@@ -100,9 +101,9 @@ class Container:
             killed_by = "timeout"
         finally:
             starting.close()
-            if clear or killed_by:
+            if not beside or killed_by:
                 await asyncio.shield(asyncio.ensure_future(self.kill_all()))
-        code, killed_by = await self.ended(name, wall_began, killed_by, bytes(kept[1] + kept[2]))
+        code, killed_by = await self.ended(name, wall_began, killed_by, bytes(kept[1] + kept[2]), crowded=beside)
         return Ran(
             code=code,
             out=bytes(kept[1][:limit_bytes]),
@@ -129,7 +130,7 @@ class Container:
         return name, self._engine.attach(f"/exec/{name}/start", {"Detach": False, "Tty": False})
 
     async def ended(
-        self, name: str, since: float, killed_by: KilledBy | None, said: bytes
+        self, name: str, since: float, killed_by: KilledBy | None, said: bytes, *, crowded: bool = False
     ) -> tuple[int, KilledBy | None]:
         """How a command ended.
 
@@ -138,13 +139,16 @@ class Container:
             since: when it was started, in seconds since 1970.
             killed_by: why we killed it, if we did.
             said: what it wrote; the engine's own complaint where it could not be started.
+            crowded: whether it may not have been started for want of room, which others have taken.
 
         Raises:
             SandboxError: it could not be started.
         """
-        state = await self._state_at_end(name)
+        state = await self.settled(name, kill=not crowded)
         if killed_by:
             return 137, killed_by
+        if not state["Pid"] and crowded:
+            return 126, None
         if not state["Pid"]:
             raise SandboxError(f"a command could not be started: {said.decode(errors='replace')}")
         code = int(state["ExitCode"])
@@ -202,10 +206,24 @@ class Container:
             await asyncio.sleep(_LOOK_S)
         return False
 
-    async def _state_at_end(self, name: str) -> Any:
-        if not await self.has_ended(name, _NOTICE_S):
-            raise SandboxError("the Docker engine did not notice the end of a command for seconds: see its log")
-        return await self._engine.call("GET", f"/exec/{name}/json")
+    async def settled(self, name: str, *, kill: bool) -> Any:
+        """What the engine knows of a command once it has ended.
+
+        Args:
+            name: the command's.
+            kill: whether to kill it, should it begin only now.
+
+        Raises:
+            SandboxError: it did not end in time.
+        """
+        for _ in range(int(_NOTICE_S / _LOOK_S)):
+            state = await self._engine.call("GET", f"/exec/{name}/json")
+            if not state["Running"] and state["ExitCode"] is not None:
+                return state
+            if kill and state["Running"]:  # it began only after the others had been killed
+                await self.kill_all()
+            await asyncio.sleep(_LOOK_S)
+        raise SandboxError("the Docker engine did not notice the end of a command for seconds: see its log")
 
     async def _was_short_of_memory(self, since: float, code: int) -> bool:
         """Whether the kernel has killed for memory; the engine hears of it on another way than of the end."""

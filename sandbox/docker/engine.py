@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import logging
 import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -14,6 +15,8 @@ from agar.errors import MissingExtraError, SandboxError, UnsupportedPlatformErro
 from agar.sandbox.docker.attached import API, CALL_TIMEOUT_S, Attached, EngineRefusal, refused
 from agar.sandbox.docker.image import HostTree
 from agar.sandbox.keeper import identity, start_time
+
+logger = logging.getLogger(__name__)
 
 IMPORT_TIMEOUT_S = 300.0
 OWNER = "agar.owner"
@@ -126,8 +129,12 @@ class Engine:
             parts = item["Labels"][OWNER].split("-")
             ours = len(parts) == 5 and parts[:3] == mine[:3]
             if ours and start_time(int(parts[3])) != parts[4]:
-                await self.remove(item["Id"])
-                removed += 1
+                try:
+                    await self.remove(item["Id"])
+                except SandboxError as error:  # not of this sandbox's making
+                    logger.warning("a container of a dead process is not gone: %s", error)
+                else:
+                    removed += 1
         return removed
 
     async def remove(self, container: str) -> None:

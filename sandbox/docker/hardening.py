@@ -1,7 +1,7 @@
 """What a container may do: the part of the Docker interface that makes it a sandbox.
 
-No network, no capability, no new privileges, a read-only root, user 1000, a system call filter that allows what is
-listed, private namespaces, and limits on memory, processes, processors, files and descriptors.
+No network, no capability, no new privileges, a read-only root, commands as user 1000, a system call filter that allows
+what is listed, private namespaces, and limits on memory, processes, processors, files and descriptors.
 """
 
 import json
@@ -17,6 +17,10 @@ from agar.sandbox.config import SandboxSpec
 # `kill -1` is one walk of the kernel over all of them, so no fork wins against it; the shell's own `kill` needs no
 # process where there may be none to have, and its `jobs` buries the dead (dash, bash, busybox). The end of its input is
 # the end of the container: that input is held open by the controller alone, and closes when the controller dies.
+#
+# It alone runs as root, with the one capability to kill: a process of the commands' own user could be looked into, be
+# starved by its scheduling class, or be offered to the kernel as the first to die when memory is short. It runs no
+# program, and reads from nobody but us.
 INIT = 'while read -r word; do while kill -9 -1 2>/dev/null; do jobs >/dev/null 2>&1; done; echo "$word"; done'
 
 _HIDDEN = "acpi asound interrupts kcore keys latency_stats sched_debug scsi sysvipc timer_list timer_stats"
@@ -48,9 +52,8 @@ def container(spec: SandboxSpec, *, image: str, labels: Mapping[str, str]) -> di
         "Cmd": [],
         "Env": [],
         "Labels": dict(labels),
-        # Another group than the commands': a process may look into, or trace, only what shares its user and its group.
-        "User": f"{user}:{user + 1}",
-        "WorkingDir": "/work",
+        "User": "0:0",  # of the first process only
+        "WorkingDir": "/",
         "Hostname": "sandbox",
         "OpenStdin": True,
         "StdinOnce": True,
@@ -65,6 +68,7 @@ def container(spec: SandboxSpec, *, image: str, labels: Mapping[str, str]) -> di
             "CgroupnsMode": "private",
             "ReadonlyRootfs": True,
             "CapDrop": ["ALL"],
+            "CapAdd": ["KILL"],  # for the first process: a command's own set is empty, and nothing can fill it
             "SecurityOpt": ["no-new-privileges", f"seccomp={filter_json()}"],
             "Privileged": False,
             "Memory": memory,

@@ -109,9 +109,13 @@ class DockerProcess:
         by_itself = self._killed_by is None and await self._container.has_ended(self._name, grace_s)
         await self._container.kill_all()
         self._link.close()
-        code, killed_by = await self._container.ended(self._name, self._wall_began, self._killed_by, bytes(self._err))
+        code, killed_by = 137, self._killed_by
+        if by_itself:
+            code, killed_by = await self._container.ended(self._name, self._wall_began, None, bytes(self._err))
+        else:  # it may not even have begun, which is no failure
+            await self._container.settled(self._name, kill=True)
         self._result = ExecResult(
-            code=code if by_itself else 137,
+            code=code,
             stderr=bytes(self._err[: self._limit_bytes]).decode("utf-8", "replace"),
             truncated=len(self._err) > self._limit_bytes,
             wall_s=time.monotonic() - self._began,

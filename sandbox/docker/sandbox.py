@@ -136,10 +136,12 @@ class DockerSandbox:
         """See `Sandbox.close`."""
         self._closed = True
         if self._process is not None:
-            await self._process.close()
-        container, self._container = self._container, None
+            with contextlib.suppress(SandboxError):  # what is left of it goes with the container
+                await self._process.close()
+        container = self._container
         if container is not None:
             await asyncio.shield(asyncio.ensure_future(container.remove()))
+            self._container = None  # only now: one that is not gone can be closed again
 
     async def __aenter__(self) -> Self:
         return self
@@ -162,11 +164,14 @@ class DockerSandbox:
             stdin=stdin,
             timeout_s=_FILE_TIMEOUT_S,
             limit_bytes=(self.spec.disk_mib << 20) + (1 << 20),
-            clear=False,
+            beside=self._busy(),
         )
 
+    def _busy(self) -> bool:
+        return self._process is not None and not self._process.closed
+
     def _check_alone(self) -> None:
-        if self._process is not None and not self._process.closed:
+        if self._busy():
             raise SandboxError("a process runs in this sandbox, and Docker cannot run others beside it: close it first")
 
     async def _run(self, job: Command) -> Ran:
@@ -195,11 +200,15 @@ class DockerSandbox:
             raise SandboxError("the sandbox is closed: make a new one")
         if self._container is None:
             engine = self._engine = self._engine or engine_at(self.spec.engine or default_socket())
-            self._container = await Container.make(engine, self.spec)
+            container = await Container.make(engine, self.spec)
             if self.spec.workspace is not None:
-                container = self._container
                 filling = ScriptedFiles(partial(self._run_script, container), disk_mib=self.spec.disk_mib)
-                await filling.fill(self.spec.workspace)
+                try:
+                    await filling.fill(self.spec.workspace)
+                except BaseException:
+                    await asyncio.shield(asyncio.ensure_future(container.remove()))
+                    raise
+            self._container = container
         return self._container
 
     @contextlib.asynccontextmanager

@@ -278,5 +278,5 @@ async def _misread(request: Any, error: Exception) -> JSONResponse:
 async def _failed(request: Any, error: Exception) -> JSONResponse:
     kind = next((kind for kind in _STATUS if isinstance(error, kind)), SandboxError)
     status = MISSING if isinstance(error, NoSuchThing) else _STATUS[kind]
-    problem = Problem(kind=kind.__name__, detail=str(error).encode("utf-8", "replace").decode())  # type: ignore[arg-type]
+    problem = Problem(kind=kind.__name__, detail=str(error).encode("utf-8", "replace").decode())
     return JSONResponse(problem.model_dump(), status_code=status)

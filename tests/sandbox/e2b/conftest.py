@@ -44,7 +44,7 @@ class Service:
             return JSONResponse({"code": 401, "message": "invalid key"}, status_code=401)
         self.made.append(await request.json())
         name = f"machine{len(self.made)}"
-        self.machines[name] = create(SandboxSpec(output_bytes=100 << 20, memory_mib=512))
+        self.machines[name] = create(SandboxSpec(output_bytes=3 << 20, memory_mib=512))
         made = {"sandboxID": name, "clientID": "x", "templateID": "base", "envdVersion": "0.5.7"}
         return JSONResponse({**made, "envdAccessToken": TOKEN, "domain": None}, status_code=201)
 
