@@ -1,9 +1,13 @@
 """The stages of a small example: a policy made on the spot, a warm-up, reinforcement learning, a picture of it."""
 
+import argparse
+import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from agar.errors import AgarError, ConfigError
 
 if TYPE_CHECKING:
     from agar.recipe.start.policy import PolicyConfig
@@ -29,6 +33,56 @@ class Learnt:
     after_error: float
     folder: Path
     policy: Path
+
+
+class WarmUp(Protocol):
+    """An example's own `warm_up`."""
+
+    def __call__(self, directory: Path, *, seed: int) -> Path | None:
+        """Make the starting policy and warm it up."""
+        ...
+
+
+class Reinforce(Protocol):
+    """An example's own `reinforce`."""
+
+    def __call__(self, directory: Path, warm: Path, *, seed: int, overrides: Sequence[str] = ()) -> Learnt | None:
+        """Train the warmed-up policy by reinforcement learning."""
+        ...
+
+
+def main(
+    name: str, warm_up: WarmUp, reinforce: Reinforce, *, purpose: str, done: str, words: Sequence[str] | None = None
+) -> int:
+    """Run an example from the command line, one stage after the other.
+
+    Args:
+        name: of its folder; its run folders go to `runs/NAME`.
+        warm_up: its first stage.
+        reinforce: its second.
+        purpose: what it is for, in a sentence.
+        done: what the agent does now, such as "solves {} of the problems that it never trained on".
+        words: the command line; None takes the process's own.
+
+    Returns:
+        0 where it finished, 1 where a stage failed, 130 where it was asked to stop.
+    """
+    parser = argparse.ArgumentParser(description=purpose)
+    parser.add_argument("--seed", type=int, default=1, help="seed of weights, demonstrations and tasks")
+    parser.add_argument("--dir", type=Path, default=Path("runs", name), help="where run folders go")
+    options, overrides = parser.parse_known_args(words)
+    try:
+        warm = warm_up(options.dir, seed=options.seed)
+        learnt = None if warm is None else reinforce(options.dir, warm, seed=options.seed, overrides=overrides)
+    except AgarError as error:
+        print(f"\n{name} stopped: {error}", file=sys.stderr)
+        return 1
+    if learnt is None:
+        print("\nstopped before the end", file=sys.stderr)
+        return 130
+    now = done.format(f"{learnt.after:.0%}")
+    print(f"\nlearnt: the agent now {now}, {learnt.before:.0%} before; picture: {learnt.folder / 'reward.png'}")
+    return 0
 
 
 def warm_up(
@@ -124,7 +178,6 @@ def make_for(
         ConfigError: the recipe has no demonstrations, or the vocabulary is too small.
     """
     from agar.config import resolve
-    from agar.errors import ConfigError
     from agar.recipe.config import Recipe
     from agar.recipe.start.policy import make
     from agar.recipe.start.transcripts import texts

@@ -3,12 +3,10 @@
 python -m agar.examples.retool.run [--seed 1] [--dir runs/retool] [--dotted.key VALUE ...]
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from agar.errors import AgarError
 from agar.examples import stages
 from agar.examples.stages import Learnt
 
@@ -57,24 +55,14 @@ def make(directory: Path, seed: int) -> Path:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run it from the command line; 0 where it finished."""
-    parser = argparse.ArgumentParser(description="Train a small policy to work problems out with Python.")
-    parser.add_argument("--seed", type=int, default=1, help="seed of weights, demonstrations and tasks")
-    parser.add_argument("--dir", type=Path, default=Path("runs/retool"), help="where run folders go")
-    options, overrides = parser.parse_known_args(words)
-    try:
-        warm = warm_up(options.dir, seed=options.seed)
-        learnt = None if warm is None else reinforce(options.dir, warm, seed=options.seed, overrides=overrides)
-    except AgarError as error:
-        print(f"\nretool stopped: {error}", file=sys.stderr)
-        return 1
-    if learnt is None:
-        print("\nstopped before the end", file=sys.stderr)
-        return 130
-    print(
-        f"\nlearnt: the agent now solves {learnt.after:.0%} of the problems that it never trained on, "
-        f"{learnt.before:.0%} before; picture: {learnt.folder / 'reward.png'}"
+    return stages.main(
+        "retool",
+        warm_up,
+        reinforce,
+        purpose="Train a small policy to work problems out with Python.",
+        done="solves {} of the problems that it never trained on",
+        words=words,
     )
-    return 0
 
 
 if __name__ == "__main__":
