@@ -46,14 +46,18 @@ class Exact:
 
     def __init__(self, passages: list[Words]) -> None:
         self._lengths = np.array([len(words) for words in passages], dtype=np.float64)
-        self._words = np.concatenate(passages)
-        self._rows = np.repeat(np.arange(len(passages)), self._lengths.astype(np.int64))
+        words = np.concatenate(passages)
+        rows = np.repeat(np.arange(len(passages)), self._lengths.astype(np.int64))
+        order = np.argsort(words, kind="stable")
+        self._rows = rows[order]
+        self._starts = np.searchsorted(words[order], np.arange(VOCABULARY + 1))
 
     def best(self, query: Words, count: int) -> set[int]:
         """The best passages."""
         scores = np.zeros(len(self._lengths))
         for word in set(query.tolist()):
-            often = np.bincount(self._rows[self._words == word], minlength=len(scores)).astype(np.float64)
+            holders = self._rows[self._starts[word] : self._starts[word + 1]]
+            often = np.bincount(holders, minlength=len(scores)).astype(np.float64)
             holding = np.count_nonzero(often)
             idf = math.log(1 + (len(scores) - holding + 0.5) / (holding + 0.5))
             norm = K1 * (1 - B + B * self._lengths / self._lengths.mean())

