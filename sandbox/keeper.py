@@ -155,6 +155,22 @@ def reap_stale(parents: list[str]) -> None:
                     os.rmdir(os.path.join(parent, name))
 
 
+def end(pid: int) -> None:
+    """Kill a process that is ours to reap, and see to it that it gets the processor to die.
+
+    A namespace's first process takes all others with it, but one of them may have lowered its priority (the same user
+    may) and then spin, a hundred of them, for as long as it does not run.
+    """
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+        for policy, priority in ((os.SCHED_RR, 1), (os.SCHED_OTHER, 0)):
+            try:
+                os.sched_setscheduler(pid, policy, os.sched_param(priority))
+                return
+            except PermissionError:
+                continue
+
+
 def unused_users() -> bool:
     """Whether the users that sandboxes of root run as exist here: a container may map only a few."""
     with open("/proc/self/uid_map") as file:
@@ -217,8 +233,7 @@ class Exec:
             self.killed_by = reason
         if self.outer > 0:  # else the rest of the namespace is being killed already
             for pid in [*children(self.outer), self.outer]:  # read now, so no pid can have become another's
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                end(pid)
 
     def report(self) -> dict[str, Any]:
         """What the controller is told."""
@@ -528,7 +543,7 @@ class Keeper:
             self.finish(job)
             return
         job.inner_fd = os.pidfd_open(job.inner)
-        os.kill(job.inner, signal.SIGKILL)
+        end(job.inner)
         self.watch(job.inner_fd, lambda: self.on_inner(job))
 
     def orphan(self) -> int | None:
