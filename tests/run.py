@@ -24,7 +24,7 @@ from agar.trainer.ray.watchdog import WATCH_S, Family
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 MARK = "AGAR_TEST_RUN"
-SECTION_LIMIT_S = 1500
+SECTION_LIMIT_S = 2100
 GRACE_S = 10.0
 
 STATIC = {
