@@ -72,8 +72,8 @@ async def feeds_a_lot_of_stdin(sandbox: Sandbox) -> None:
 
 async def sets_the_environment(sandbox: Sandbox) -> None:
     """`SandboxSpec.env`, `exec(env=...)`, and which wins."""
-    command = 'echo "$AGAR_ONE $AGAR_TWO $AGAR_THREE" $HOME'
-    result = await sandbox.exec(command, env={"AGAR_TWO": "two=2; $HOME", "AGAR_THREE": ""})
+    command = 'echo "$CHECK_ONE $CHECK_TWO $CHECK_THREE" $HOME'
+    result = await sandbox.exec(command, env={"CHECK_TWO": "two=2; $HOME", "CHECK_THREE": ""})
     expect("stdout", result.stdout, "of the spec two=2; $HOME  /work\n")
     expect("without env", (await sandbox.exec(command)).stdout, "of the spec of the spec  /work\n")
 
@@ -137,7 +137,7 @@ COMMANDS = (
     ),
     Check(run=reports_signals_and_strange_bytes),
     Check(run=feeds_a_lot_of_stdin),
-    Check(run=sets_the_environment, changes={"env": {"AGAR_ONE": "of the spec", "AGAR_TWO": "of the spec"}}),
+    Check(run=sets_the_environment, changes={"env": {"CHECK_ONE": "of the spec", "CHECK_TWO": "of the spec"}}),
     Check(run=runs_as_the_user_of_its_spec, changes={"user": 1234}),
 )
 """Checks of single commands."""
