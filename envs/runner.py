@@ -12,7 +12,7 @@ from agar.envs.base import Env
 from agar.envs.contract import OBSERVATION_CHARS, checked_reset, checked_step, told
 from agar.envs.wrappers.base import awaitable
 from agar.errors import AgarError, EnvError, SandboxError
-from agar.tool_servers.background import in_thread
+from agar.tool_servers.background import DaemonThread
 from agar.types import Message, Outcome, ToolSpec, Turn
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ def as_async(
 
     Args:
         env: any environment whose observations are texts or messages, wrapped or not. A synchronous one runs in a
-            thread: perhaps another one at every step, never two at once.
+            thread of its own, from its first reset to its close.
         max_turns: truncate after this many turns. None takes the limit that it was registered with, if any.
         step_timeout_s: how long one reset or step may take.
         max_observation_chars: the largest observation, in characters of its texts and image URLs.
@@ -73,6 +73,7 @@ class AsyncRunner:
         self._playing = False
         self._running: asyncio.Future[Any] | None = None  # the latest call that runs, or ran, in a thread
         self._async = awaitable(env)  # Gymnasium's own wrappers must not be stepped over
+        self._thread = DaemonThread(name=f"agar-env-{self._name}")
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -145,9 +146,10 @@ class AsyncRunner:
         finally:
             if self._running is not None and not self._running.done():
                 logger.warning("%s is still in a call: it is closed when that returns", self._name)
-                self._running.add_done_callback(lambda _: in_thread(self.env.close, name=f"agar-env-{self._name}"))
+                self._thread.run(self.env.close)
             else:
                 await self._blocking(self.env.close)
+            self._thread.stop()
 
     async def __aenter__(self) -> Self:
         return self
@@ -178,10 +180,10 @@ class AsyncRunner:
         return self.env.step(turn)
 
     async def _blocking(self, call: Callable[[], T]) -> T:
-        """Run a call of the environment's in a thread, once the one before it has ended."""
-        if self._running is not None and not self._running.done():  # its caller gave up on it
+        """Run a call of the environment's in its thread, once the one before it has ended."""
+        if self._running is not None and not self._running.done():  # its caller gave up on it, and may on this one too
             await asyncio.wait({self._running})
-        running = self._running = in_thread(call, name=f"agar-env-{self._name}")
+        running = self._running = self._thread.run(call)
         return await asyncio.shield(running)
 
     async def _release(self) -> None:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from agar.tool_servers.background import in_thread
+from agar.tool_servers.background import DaemonThread, in_thread
 
 WHERE: contextvars.ContextVar[str] = contextvars.ContextVar("WHERE", default="nowhere")
 
@@ -49,7 +49,7 @@ async def test_a_call_that_was_given_up_harms_nobody_when_it_ends():
 def test_the_process_ends_though_a_call_hangs():
     code = (
         "import asyncio, time\n"
-        "from agar.tool_servers.background import in_thread\n"
+        "from agar.tool_servers.background import DaemonThread, in_thread\n"
         "async def main():\n"
         "    hangs = in_thread(lambda: time.sleep(600), name='a')\n"
         "    await asyncio.wait({hangs}, timeout=0.1)\n"
@@ -58,3 +58,45 @@ def test_the_process_ends_though_a_call_hangs():
     began = time.monotonic()
     subprocess.run([sys.executable, "-P", "-c", code], check=True, timeout=40)
     assert time.monotonic() - began < 30
+
+
+async def test_a_thread_runs_its_calls_one_after_the_other_and_ends_when_it_is_told_to():
+    thread, entered, go = DaemonThread(name="mine"), threading.Event(), threading.Event()
+
+    def first():
+        entered.set()
+        go.wait(20)
+        return threading.get_ident()
+
+    slow, quick = thread.run(first), thread.run(threading.get_ident)
+    await asyncio.to_thread(entered.wait, 20)
+    assert not quick.done()
+    go.set()
+    assert await slow == await quick != threading.get_ident()
+    thread.stop()
+    thread.stop()
+    await ended("mine")
+    assert await thread.run(lambda: "again") == "again"
+
+
+async def test_the_calls_given_before_the_stop_still_run():
+    thread, go = DaemonThread(name="stopping"), threading.Event()
+    calls = [thread.run(lambda: go.wait(20)), thread.run(lambda: "last")]
+    thread.stop()
+    go.set()
+    assert await asyncio.gather(*calls) == [True, "last"]
+    await ended("stopping")
+
+
+async def test_a_thread_that_nobody_holds_any_more_ends():
+    thread = DaemonThread(name="forgotten")
+    await thread.run(lambda: None)
+    del thread
+    await ended("forgotten")
+
+
+async def ended(name):
+    """Wait until no thread has this name."""
+    async with asyncio.timeout(20):
+        while any(thread.name == name for thread in threading.enumerate()):
+            await asyncio.sleep(0.01)
