@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from agar.errors import AgarError, ConfigError
 
@@ -35,54 +35,67 @@ class Learnt:
     policy: Path
 
 
-class WarmUp(Protocol):
-    """An example's own `warm_up`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A small example: what its stages are made of.
 
-    def __call__(self, directory: Path, *, seed: int) -> Path | None:
-        """Make the starting policy and warm it up."""
-        ...
-
-
-class Reinforce(Protocol):
-    """An example's own `reinforce`."""
-
-    def __call__(self, directory: Path, warm: Path, *, seed: int, overrides: Sequence[str] = ()) -> Learnt | None:
-        """Train the warmed-up policy by reinforcement learning."""
-        ...
-
-
-def main(
-    name: str, warm_up: WarmUp, reinforce: Reinforce, *, purpose: str, done: str, words: Sequence[str] | None = None
-) -> int:
-    """Run an example from the command line, one stage after the other.
-
-    Args:
-        name: of its folder; its run folders go to `runs/NAME`.
-        warm_up: its first stage.
-        reinforce: its second.
-        purpose: what it is for, in a sentence.
-        done: what the agent does now, such as "solves {} of the problems that it never trained on".
-        words: the command line; None takes the process's own.
-
-    Returns:
-        0 where it finished, 1 where a stage failed, 130 where it was asked to stop.
+    Attributes:
+        name: its folder's; its own run folders go to `runs/NAME`.
+        title: of the picture: what is played.
+        sft: the recipe of its warm-up.
+        train: the recipe of its reinforcement learning.
+        make: writes the random policy into a folder, from a seed; None makes one for the demonstrations of `sft`.
+        prepare: lays out what both stages need in the directory of the run folders, and gives the dotted settings that
+            tell `train` of it.
+        purpose: what the example is for, in a sentence.
+        done: what its agent does in the end, such as "solves {} of the problems that it never trained on".
     """
-    parser = argparse.ArgumentParser(description=purpose)
-    parser.add_argument("--seed", type=int, default=1, help="seed of weights, demonstrations and tasks")
-    parser.add_argument("--dir", type=Path, default=Path("runs", name), help="where run folders go")
-    options, overrides = parser.parse_known_args(words)
-    try:
-        warm = warm_up(options.dir, seed=options.seed)
-        learnt = None if warm is None else reinforce(options.dir, warm, seed=options.seed, overrides=overrides)
-    except AgarError as error:
-        print(f"\n{name} stopped: {error}", file=sys.stderr)
-        return 1
-    if learnt is None:
-        print("\nstopped before the end", file=sys.stderr)
-        return 130
-    now = done.format(f"{learnt.after:.0%}")
-    print(f"\nlearnt: the agent now {now}, {learnt.before:.0%} before; picture: {learnt.folder / 'reward.png'}")
-    return 0
+
+    name: str
+    title: str
+    sft: Path
+    train: Path
+    make: Callable[[Path, int], Path] | None = None
+    prepare: Callable[[Path], Sequence[str]] | None = None
+    purpose: str
+    done: str
+
+    def warm_up(self, directory: Path, *, seed: int) -> Path | None:
+        """Make its starting policy and warm it up; see `warm_up` of this module."""
+        return warm_up(directory, seed=seed, recipe=self.sft, make=self.make)
+
+    def reinforce(self, directory: Path, warm: Path, *, seed: int, overrides: Sequence[str] = ()) -> Learnt | None:
+        """Train the warmed-up policy by reinforcement learning; see `reinforce` of this module."""
+        words = [*(self.prepare(directory) if self.prepare is not None else ()), *overrides]
+        return reinforce(directory, warm, seed=seed, recipe=self.train, title=self.title, overrides=words)
+
+    def main(self, words: Sequence[str] | None = None) -> int:
+        """Run it from the command line, one stage after the other.
+
+        Args:
+            words: the command line; None takes the process's own.
+
+        Returns:
+            0 where it finished, 1 where a stage failed, 130 where it was asked to stop.
+        """
+        parser = argparse.ArgumentParser(description=self.purpose)
+        parser.add_argument("--seed", type=int, default=1, help="seed of weights, demonstrations and tasks")
+        parser.add_argument("--dir", type=Path, default=Path("runs", self.name), help="where run folders go")
+        options, overrides = parser.parse_known_args(words)
+        try:
+            warm = self.warm_up(options.dir, seed=options.seed)
+            learnt = None
+            if warm is not None:
+                learnt = self.reinforce(options.dir, warm, seed=options.seed, overrides=overrides)
+        except AgarError as error:
+            print(f"\n{self.name} stopped: {error}", file=sys.stderr)
+            return 1
+        if learnt is None:
+            print("\nstopped before the end", file=sys.stderr)
+            return 130
+        now = self.done.format(f"{learnt.after:.0%}")
+        print(f"\nlearnt: the agent now {now}, {learnt.before:.0%} before; picture: {learnt.folder / 'reward.png'}")
+        return 0
 
 
 def warm_up(

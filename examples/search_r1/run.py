@@ -4,52 +4,17 @@ python -m agar.examples.search_r1.run [--seed 1] [--dir runs/search_r1] [--dotte
 """
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from agar.examples import stages
 from agar.examples.search_r1.corpus import NAMES
 from agar.examples.search_r1.library import chosen, definitions, names_of
-from agar.examples.stages import Learnt
+from agar.examples.stages import Example
 
 HERE = Path(__file__).resolve().parent
 SFT, TINY, CONFIG = HERE / "sft.toml", HERE / "tiny.toml", HERE / "config.toml"
 _TEXT_IDS = 512
 """Ids for everything but names."""
-
-
-def warm_up(directory: Path, *, seed: int) -> Path | None:
-    """Make the starting policy and warm it up on invented libraries.
-
-    Args:
-        directory: where run folders go.
-        seed: seed of the weights and the demonstrations.
-
-    Returns:
-        The policy, a Hugging Face model folder; None where it was asked to stop before the end.
-
-    Raises:
-        AgarError: the stage failed; the message says what to do.
-    """
-    return stages.warm_up(directory, seed=seed, recipe=SFT, make=make)
-
-
-def reinforce(directory: Path, warm: Path, *, seed: int, overrides: Sequence[str] = ()) -> Learnt | None:
-    """Train the warmed-up policy by reinforcement learning, and draw the picture.
-
-    Args:
-        directory: where run folders go.
-        warm: the policy to start from.
-        seed: seed of the tasks.
-        overrides: dotted settings, as on the command line.
-
-    Returns:
-        What was learnt; None where it was asked to stop before the end.
-
-    Raises:
-        AgarError: the stage failed; the message says what to do.
-    """
-    return stages.reinforce(directory, warm, seed=seed, recipe=TINY, title="SearchR1-v0", overrides=overrides)
 
 
 def make(directory: Path, seed: int) -> Path:
@@ -66,17 +31,15 @@ def make(directory: Path, seed: int) -> Path:
     return stages.make_for(SFT, directory, seed=seed, shape=shape, names=names)
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Run it from the command line; 0 where it finished."""
-    return stages.main(
-        "search_r1",
-        warm_up,
-        reinforce,
-        purpose="Train a small policy to answer questions by searching.",
-        done="answers {} of the questions that it never trained on",
-        words=words,
-    )
-
+EXAMPLE = Example(
+    name="search_r1",
+    title="SearchR1-v0",
+    sft=SFT,
+    train=TINY,
+    make=make,
+    purpose="Train a small policy to answer questions by searching.",
+    done="answers {} of the questions that it never trained on",
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(EXAMPLE.main())

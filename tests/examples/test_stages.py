@@ -1,4 +1,3 @@
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -25,46 +24,51 @@ def test_a_recipe_without_demonstrations_makes_no_policy(tmp_path: Path) -> None
         stages.make_for(recipe, tmp_path / "start", seed=1)
 
 
-LEARNT = stages.Learnt(
-    before=0.25, after=0.75, before_error=0.1, after_error=0.1, folder=Path("run"), policy=Path("policy")
+SMALL = stages.Example(
+    name="small",
+    title="Small-v0",
+    sft=Path("sft.toml"),
+    train=Path("tiny.toml"),
+    make=lambda directory, seed: directory,
+    prepare=lambda directory: [f"--evaluate.0.path={directory / 'tasks'}"],
+    purpose="Try.",
+    done="finds {} of it",
 )
 
 
-def run(warm: Path | None, learnt: stages.Learnt | None, *words: str) -> tuple[int, list[object]]:
-    asked: list[object] = []
-
-    def warm_up(directory: Path, *, seed: int) -> Path | None:
-        asked.append((directory, seed))
-        return warm
-
-    def reinforce(directory: Path, warm: Path, *, seed: int, overrides: Sequence[str] = ()) -> stages.Learnt | None:
-        asked.append((directory, warm, seed, list(overrides)))
-        return learnt
-
-    return stages.main("small", warm_up, reinforce, purpose="Try.", done="finds {} of it", words=words), asked
-
-
-def test_an_example_runs_stage_by_stage(capsys: pytest.CaptureFixture[str]) -> None:
-    code, asked = run(Path("warm"), LEARNT, "--seed", "3", "--run.steps=2")
-    assert code == 0
-    assert asked == [(Path("runs/small"), 3), (Path("runs/small"), Path("warm"), 3, ["--run.steps=2"])]
+def test_an_example_runs_stage_by_stage(use_stages, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = use_stages().asked
+    assert SMALL.main(["--dir", str(tmp_path), "--seed", "3", "--run.steps=2"]) == 0
+    shared = [f"--run.dir={tmp_path}", "--run.seed=3"]
+    assert asked == [
+        ("sft", Path("sft.toml"), [f"--policies.main.model={tmp_path / 'start-3'}", *shared]),
+        (
+            "train",
+            Path("tiny.toml"),
+            [
+                f"--policies.main.model={tmp_path / 'sft' / 'main' / 'hf'}",
+                *shared,
+                f"--evaluate.0.path={tmp_path / 'tasks'}",
+                "--run.steps=2",
+            ],
+        ),
+    ]
     assert capsys.readouterr().out.strip() == (
-        "learnt: the agent now finds 75% of it, 25% before; picture: run/reward.png"
+        f"learnt: the agent now finds 95% of it, 25% before; picture: {tmp_path / 'reward.png'}"
     )
 
 
-@pytest.mark.parametrize(("warm", "stages_asked"), [(None, 1), (Path("warm"), 2)])
-def test_a_stage_that_was_asked_to_stop_ends_the_example(warm: Path | None, stages_asked: int) -> None:
-    code, asked = run(warm, None)
-    assert (code, len(asked)) == (130, stages_asked)
+@pytest.mark.parametrize("stage", ["sft", "train"])
+def test_a_stage_that_was_asked_to_stop_ends_the_example(use_stages, tmp_path: Path, stage: str) -> None:
+    asked = use_stages(stop_at=stage).asked
+    assert SMALL.main(["--dir", str(tmp_path)]) == 130
+    assert asked[-1][0] == stage
 
 
-def test_a_stage_that_fails_says_why(capsys: pytest.CaptureFixture[str]) -> None:
-    def fail(directory: Path, *, seed: int) -> Path | None:
-        raise ConfigError("no such thing: make one")
-
-    def never(*_: object, **__: object) -> None:
-        raise AssertionError
-
-    assert stages.main("small", fail, never, purpose="Try.", done="{}", words=[]) == 1
-    assert "small stopped: no such thing: make one" in capsys.readouterr().err
+@pytest.mark.parametrize("stage", ["sft", "train"])
+def test_a_stage_that_fails_says_why(
+    use_stages, tmp_path: Path, capsys: pytest.CaptureFixture[str], stage: str
+) -> None:
+    use_stages(fail_at=stage)
+    assert SMALL.main(["--dir", str(tmp_path)]) == 1
+    assert "small stopped: the engine did not start: read its log" in capsys.readouterr().err

@@ -96,7 +96,7 @@ async def test_a_thread_that_nobody_holds_any_more_ends():
 
 
 async def ended(name):
-    """Wait until no thread has this name."""
-    async with asyncio.timeout(20):
-        while any(thread.name == name for thread in threading.enumerate()):
-            await asyncio.sleep(0.01)
+    """Wait until the threads of this name have ended."""
+    for thread in [thread for thread in threading.enumerate() if thread.name == name]:
+        await asyncio.to_thread(thread.join, 20)
+        assert not thread.is_alive()

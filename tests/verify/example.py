@@ -12,23 +12,21 @@ import sys
 import time
 from pathlib import Path
 
-from agar.examples.stages import Learnt
+from agar.examples.stages import Example
 
 
 def main() -> int:
     """Warm up, reinforce, and write what was learnt; `sigmas` counts standard errors of the gain."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], allow_abbrev=False)
     parser.add_argument("out", type=Path)
-    parser.add_argument("name", help="a folder of examples/ whose run.py has warm_up and reinforce")
+    parser.add_argument("name", help="a folder of examples/ whose run.py has an EXAMPLE")
     parser.add_argument("--seed", type=int, default=1)
     options, overrides = parser.parse_known_args()
-    example = importlib.import_module(f"agar.examples.{options.name}.run")
+    example: Example = importlib.import_module(f"agar.examples.{options.name}.run").EXAMPLE
     runs, began = options.out / "runs", time.monotonic()
     warm = example.warm_up(runs, seed=options.seed)
     warmed = time.monotonic()
-    learnt: Learnt | None = (
-        None if warm is None else example.reinforce(runs, warm, seed=options.seed, overrides=overrides)
-    )
+    learnt = None if warm is None else example.reinforce(runs, warm, seed=options.seed, overrides=overrides)
     if learnt is None:
         sys.exit("stopped before the end")
     shutil.copy(learnt.folder / "reward.png", options.out / "reward.png")

@@ -1,36 +1,9 @@
-import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from agar.errors import EngineError
 from agar.examples.quickstart import run
-
-
-class Stages:
-    """Stands for the two commands: takes down what they were asked for, and says how they ended."""
-
-    def __init__(self, folder: Path, *, stop_at: str = "", fail_at: str = "") -> None:
-        self.folder, self.stop_at, self.fail_at = folder, stop_at, fail_at
-        self.asked: list[tuple[str, Path, list[str]]] = []
-
-    def __call__(self, command: str, recipe: Path, overrides: list[str]) -> Any:
-        self.asked.append((command, recipe, list(overrides)))
-        if command == self.fail_at:
-            raise EngineError("the engine did not start: read its log")
-        (self.folder / "metrics.jsonl").write_text(json.dumps({"step": 1, "rollout/reward_mean": 0.5}) + "\n")
-        return SimpleNamespace(
-            stopped=command == self.stop_at,
-            checkpoint=SimpleNamespace(path=self.folder / command),
-            before=[SimpleNamespace(reward_mean=0.25, standard_error=0.04)],
-            after=[SimpleNamespace(reward_mean=0.95, standard_error=0.02)],
-            folder=SimpleNamespace(
-                path=self.folder, metrics=self.folder / "metrics.jsonl", picture=self.folder / "reward.png"
-            ),
-        )
 
 
 @pytest.fixture(autouse=True)
@@ -39,13 +12,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "missing", list)
 
 
-def use(monkeypatch: pytest.MonkeyPatch, stages: Stages) -> Stages:
-    monkeypatch.setattr("agar.examples.stages.stage", stages)
-    return stages
-
-
-def test_the_stages_hand_the_policy_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    stages = use(monkeypatch, Stages(tmp_path))
+def test_the_stages_hand_the_policy_on(use_stages, tmp_path: Path) -> None:
+    stages = use_stages()
     warm = run.warm_up(tmp_path, seed=3)
     assert warm == tmp_path / "sft" / "main" / "hf"
     assert (tmp_path / "warm").resolve() == warm.resolve()
@@ -65,9 +33,9 @@ def test_the_stages_hand_the_policy_on(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_it_ends_with_what_was_learnt_and_what_to_run_next(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    use_stages, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    use(monkeypatch, Stages(tmp_path))
+    use_stages()
     assert run.main(["--dir", str(tmp_path)]) == 0
     learnt, following = capsys.readouterr().out.strip().splitlines()[-2:]
     assert "95%" in learnt
@@ -77,24 +45,22 @@ def test_it_ends_with_what_was_learnt_and_what_to_run_next(
 
 
 @pytest.mark.parametrize("stage", ["sft", "train"])
-def test_a_stage_that_was_asked_to_stop_ends_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stage: str) -> None:
-    stages = use(monkeypatch, Stages(tmp_path, stop_at=stage))
+def test_a_stage_that_was_asked_to_stop_ends_it(use_stages, tmp_path: Path, stage: str) -> None:
+    stages = use_stages(stop_at=stage)
     assert run.main(["--dir", str(tmp_path)]) == 130
     assert stages.asked[-1][0] == stage
 
 
-def test_a_stage_that_fails_says_why(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    use(monkeypatch, Stages(tmp_path, fail_at="train"))
+def test_a_stage_that_fails_says_why(use_stages, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    use_stages(fail_at="train")
     assert run.main(["--dir", str(tmp_path)]) == 1
     assert "read its log" in capsys.readouterr().err
 
 
 def test_a_machine_that_lacks_something_is_told_so_before_anything_starts(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    use_stages, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stages = use(monkeypatch, Stages(tmp_path))
+    stages = use_stages()
     monkeypatch.setattr(run, "missing", lambda: ["sandbox: cannot start; allow user namespaces"])
     assert run.main(["--dir", str(tmp_path)]) == 1
     assert not stages.asked
