@@ -60,9 +60,13 @@ class Example:
     purpose: str
     done: str
 
+    def start(self, directory: Path, seed: int) -> Path:
+        """Write its random policy into a folder, made if missing."""
+        return (self.make or _maker(self.sft))(directory, seed)
+
     def warm_up(self, directory: Path, *, seed: int) -> Path | None:
         """Make its starting policy and warm it up; see `warm_up` of this module."""
-        return warm_up(directory, seed=seed, recipe=self.sft, make=self.make)
+        return warm_up(directory, seed=seed, recipe=self.sft, make=self.start)
 
     def reinforce(self, directory: Path, warm: Path, *, seed: int, overrides: Sequence[str] = ()) -> Learnt | None:
         """Train the warmed-up policy by reinforcement learning; see `reinforce` of this module."""

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from tests.end_to_end.conftest import RunOnDisk, agar, only_run, settings
 
+from agar.examples.stages import Example
+
 pytestmark = [pytest.mark.sglang, pytest.mark.megatron, pytest.mark.ray, pytest.mark.sandbox, pytest.mark.timeout(900)]
 
 EXAMPLES = ["coding_agent", "retool"]
@@ -13,10 +15,10 @@ EXAMPLES = ["coding_agent", "retool"]
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_two_updates(name: str, tmp_path: Path) -> None:
-    example = importlib.import_module(f"agar.examples.{name}.run")
+    example: Example = importlib.import_module(f"agar.examples.{name}.run").EXAMPLE
     shared = {"run.dir": tmp_path}
-    start = example.make(tmp_path / "start", 1)
-    agar("sft", str(example.SFT), *settings({**shared, "policies.main.model": start, "run.steps": 60}), cwd=tmp_path)
+    start = example.start(tmp_path / "start", 1)
+    agar("sft", str(example.sft), *settings({**shared, "policies.main.model": start, "run.steps": 60}), cwd=tmp_path)
     warm = RunOnDisk(only_run(tmp_path, "sft"), "").checkpoint() / "main" / "hf"
     values: dict[str, object] = {
         **shared,
@@ -26,10 +28,8 @@ def test_two_updates(name: str, tmp_path: Path) -> None:
         "rollout.group_size": 4,
         "evaluate.0.tasks": 4,
     }
-    if hasattr(example, "write_tasks"):  # its held-out tasks are folders
-        example.write_tasks(tmp_path / "tasks")
-        values["evaluate.0.path"] = tmp_path / "tasks"
-    done = agar("train", str(example.TINY), *settings(values), cwd=tmp_path)
+    words = example.prepare(tmp_path) if example.prepare is not None else []
+    done = agar("train", str(example.train), *words, *settings(values), cwd=tmp_path)
     trained = RunOnDisk(only_run(tmp_path, "tiny"), done.stdout)
     assert [row["step"] for row in trained.steps()] == [1, 2]
     for row in trained.steps():
