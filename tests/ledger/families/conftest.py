@@ -64,6 +64,7 @@ LLAMA = (
 )
 TOKENS = {
     "chatml-plain": QWEN,
+    "smollm2": QWEN,
     "qwen2.5": (*QWEN, "<tool_call>", "</tool_call>"),
     "qwen3": (*QWEN, *QWEN_MARKS),
     "qwen3-instruct-2507": (*QWEN, *QWEN_MARKS),

@@ -11,6 +11,7 @@ from agar.ledger.families.registry import family_named
 
 NAMES = {
     "chatml-plain": "chatml-plain",
+    "smollm2": "chatml-plain",
     "qwen2.5": "qwen2.5",
     "qwen3-instruct-2507": "qwen2.5",
     "qwen3": "qwen3",

@@ -12,6 +12,7 @@ from agar.ledger.families.templated import TemplateFamily
 KNOWN: Mapping[type[TemplateFamily], Mapping[str, str]] = {
     PlainChatML: {
         "plain": "fcf7a096fe99a48fd9ad2b250bf9237e96e8f48bffec1c7ea4d3f225176cd40e",
+        "SmolLM2": "872be49dbb638044ad01b60388f48d469ff2980e5f0dccdc22ec907db54d0788",
     },
     Qwen25: {
         "Qwen2.5": "55b2f4a26ac9ee719330a61a0c39d9e538b0e9322212f048326318cff4f8674a",
