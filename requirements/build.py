@@ -36,7 +36,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 NAMES = ("agar", "engine")
-LATER = ("clients", "gyms")  # built by the tests and the benchmark that use them
+LATER = ("clients", "gyms", "swe-rex")  # built by the tests and the benchmarks that use them
 FREE_GIB = 8
 STEP_TIMEOUT_S = 1800
 # Outside of any environment, since this script may be run by the Python of the one that it is about to remove.

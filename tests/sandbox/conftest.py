@@ -1,18 +1,14 @@
 """Sandboxes with each way of enforcing limits that this machine has, and a Docker engine of our own."""
 
-import os
 import shutil
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.sandbox.dockerd import NoEngineError, engine_of_our_own
 
-from agar.sandbox import Sandbox, SandboxSpec, available, create, guardian
+from agar.sandbox import Sandbox, SandboxSpec, available, create
 from agar.sandbox.bubblewrap import BubblewrapSandbox
 from agar.sandbox.host import Host
 from agar.sandbox.limits import Controllers, find_controllers
@@ -67,46 +63,11 @@ def python3(tmp_path) -> str:
 @pytest.fixture(scope="session")
 def docker_socket() -> Iterator[Path]:
     """A Docker engine that nobody else uses: without networks, registry or firewall rules, gone after the tests."""
-    program = shutil.which("dockerd", path="/usr/local/bin:/usr/bin:/usr/sbin:/sbin")
-    if program is None:
-        pytest.skip("no dockerd on this machine: apt-get install --no-install-recommends docker.io")
-    if os.getuid() != 0:
-        pytest.skip("a Docker engine of our own needs root")
-    folder = Path(tempfile.mkdtemp(prefix="agar-docker-"))  # a socket's path must be short
-    path = folder / "docker.sock"
-    words = [
-        sys.executable,
-        "-I",
-        "-S",
-        guardian.__file__,
-        str(os.getpid()),
-        "10",
-        program,
-        "--storage-driver=overlay2",
-    ]
-    words += [
-        f"--data-root={folder}/data",
-        f"--exec-root={folder}/exec",
-        f"--pidfile={folder}/pid",
-        f"--host=unix://{path}",
-    ]
-    words += ["--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false", "--bridge=none"]
-    with (folder / "log").open("wb") as log:
-        engine = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=log, stderr=log)
     try:
-        deadline = time.monotonic() + 50
-        while not path.exists():
-            if engine.poll() is not None or time.monotonic() > deadline:
-                pytest.skip(f"dockerd does not start here: {(folder / 'log').read_text()[-500:]}")
-            time.sleep(0.05)
-        problem = available(SandboxSpec(backend="docker", engine=path))
-        if problem is not None:
-            pytest.skip(f"dockerd runs no container here: {problem}")
-        yield path
-    finally:
-        engine.stdin.close()
-        engine.wait(50)
-        shutil.rmtree(folder, ignore_errors=True)
+        with engine_of_our_own() as path:
+            yield path
+    except NoEngineError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")
