@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,16 +21,22 @@ class EpisodeSandbox:
     every use raises.
     """
 
-    def __init__(self, make: "Callable[[], Sandbox]", *, setup: "Callable[[Sandbox], Awaitable[None]]") -> None:
+    def __init__(
+        self,
+        make: "Callable[[], AbstractAsyncContextManager[Sandbox]]",
+        *,
+        setup: "Callable[[Sandbox], Awaitable[None]]",
+    ) -> None:
         """Prepare a sandbox.
 
         Args:
-            make: makes it, not started.
+            make: makes it, not started, or the lease of one; it is entered once and left at the end.
             setup: puts the episode's files into it once it has started.
         """
         self._make = make
         self._setup = setup
         self._lock = asyncio.Lock()
+        self._held = AsyncExitStack()
         self._sandbox: Sandbox | None = None
         self._over: str | None = None
         self.failure: str | None = None
@@ -91,9 +98,8 @@ class EpisodeSandbox:
         """Close it if it was started; a use after this raises. Idempotent."""
         async with self._lock:
             self._over = self._over or "the episode is over"
-            sandbox, self._sandbox = self._sandbox, None
-            if sandbox is not None:
-                await asyncio.shield(sandbox.close())  # whoever is cancelled here, the sandbox still goes
+            self._sandbox = None
+            await asyncio.shield(self._held.aclose())  # whoever is cancelled here, the sandbox still goes
 
     async def _in(self, work: "Callable[[Sandbox], Awaitable[T]]") -> T:
         try:
@@ -109,13 +115,12 @@ class EpisodeSandbox:
             if self._over is not None:
                 raise SandboxError(f"the episode's sandbox cannot be used: {self._over}")
             self._over = "it did not start"  # until it has
-            sandbox = self._make()
             try:
-                await sandbox.__aenter__()
+                sandbox = await self._held.enter_async_context(self._make())
                 await self._setup(sandbox)
             except BaseException as error:
                 self.failure = f"the sandbox did not start: {error or type(error).__name__}"
-                await asyncio.shield(sandbox.close())
+                await asyncio.shield(self._held.aclose())
                 if isinstance(error, ToolError):  # not a tool's failure: the agent has done nothing yet
                     raise EnvError(f"the episode's files could not be laid out: {error}") from error
                 raise

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agar.envs.artifacts import Artifacts
@@ -18,6 +19,7 @@ from agar.types import Message, Outcome, Reward, ToolCall, ToolSpec, Turn
 if TYPE_CHECKING:
     from agar.sandbox.base import Sandbox
     from agar.sandbox.config import SandboxSpec
+    from agar.sandbox.pools import SandboxPools
     from agar.tool_servers.base import Toolbox
 
 __all__ = ["ToolEnv", "tool"]
@@ -44,6 +46,8 @@ class ToolEnv(AsyncEnv):
 
     sandbox: "SandboxSpec | None" = None
     """The sandbox that every episode gets; None for none."""
+    sandboxes: "SandboxPools | None" = None
+    """Where its sandboxes are leased; a run sets it. None makes them here."""
     toolboxes: "Sequence[Toolbox]" = ()
     """More tools: of services in this process, tool servers (`ToolClient`), MCP servers (`McpTools`). Every episode has
     its own session with each; `tools` shows them from the first reset on."""
@@ -101,17 +105,21 @@ class ToolEnv(AsyncEnv):
             )
         return self._sb
 
-    def make_sandbox(self) -> "Sandbox":
-        """Make the episode's sandbox, not started; override it to bring another kind."""
-        from agar.sandbox.factory import create
-
+    def make_sandbox(self) -> "AbstractAsyncContextManager[Sandbox]":
+        """The episode's sandbox, or a lease of it, not started; override it to bring another kind."""
         if self.sandbox is None:
             raise ConfigError(f"{type(self).__name__}.sandbox is None: set it to a SandboxSpec")
-        return create(self.sandbox)
+        return self.sandbox_of(self.sandbox)
 
-    def make_grading_sandbox(self) -> "Sandbox":
-        """Make the sandbox that `grade` gets, not started; override it to show it what the agent must not see."""
+    def make_grading_sandbox(self) -> "AbstractAsyncContextManager[Sandbox]":
+        """The sandbox that `grade` gets, not started; override it to show it what the agent must not see."""
         return self.make_sandbox()
+
+    def sandbox_of(self, spec: "SandboxSpec") -> "AbstractAsyncContextManager[Sandbox]":
+        """A sandbox that is made of `spec`, not started: leased from `sandboxes`, or made here where there are none."""
+        from agar.sandbox.factory import create
+
+        return create(spec) if self.sandboxes is None else self.sandboxes.lease(spec)
 
     async def setup(self, sb: "Sandbox") -> None:
         """Put the episode's files into its sandbox; called once, when the sandbox is first used."""

@@ -16,6 +16,7 @@ from typing import Self
 
 from agar.errors import AgarError, ConfigError, DeadlineError, SandboxError
 from agar.sandbox.base import Sandbox, Snapshot
+from agar.sandbox.snapshot import of_files
 
 logger = logging.getLogger(__name__)
 _RETRY_S = 1.0
@@ -105,6 +106,11 @@ class SandboxPool:
             wait_s=self._waited_s,
         )
 
+    @property
+    def idle(self) -> bool:
+        """Whether all that there is are started sandboxes that nobody waits for."""
+        return not self._waiting and self._used == len(self._ready)
+
     @contextlib.asynccontextmanager
     async def lease(self) -> AsyncIterator[Sandbox]:
         """A fresh sandbox for as long as the context is open; it is seen deleted before its place is given away.
@@ -179,16 +185,19 @@ class SandboxPool:
             self._waiting -= 1
         return await self._start()
 
-    async def _start(self) -> Sandbox:
-        """Start a sandbox in a place that is taken; gives the place back where that fails."""
+    async def _start(self, *, beforehand: bool = False) -> Sandbox:
+        """Make a sandbox in a place that is taken, give the place back where that fails.
+
+        One that nobody asked for yet is opened; another opens with what is done in it first.
+        """
         sandbox = self._make()
         try:
             if self._closed:
                 raise SandboxError("the pool of sandboxes is closed: make a new one")
             if self._files is not None:
                 await sandbox.restore(self._files)
-            else:
-                await sandbox.write("/tmp/.agar", b"")  # opens it
+            elif beforehand:
+                await sandbox.restore(of_files({}))  # opens it, and leaves nothing that an agent could see
             if self._prepare is not None:
                 await self._prepare(sandbox)
         except BaseException:
@@ -206,7 +215,7 @@ class SandboxPool:
 
     async def _warm_up(self) -> None:
         try:
-            sandbox = await self._start()
+            sandbox = await self._start(beforehand=True)
         except AgarError as error:  # whoever leases one will see why
             logger.warning("a sandbox could not be started beforehand: %s", error)
             return

@@ -9,6 +9,7 @@ import asyncio
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,17 +132,17 @@ class Repair(ToolEnv):
             solved = await (self._calls_are_right(fresh) if cases else self._script_pays(fresh))
         return Reward(total=float(solved), parts={"tests": float(solved)})
 
-    def make_grading_sandbox(self) -> "Sandbox":
+    def make_grading_sandbox(self) -> "AbstractAsyncContextManager[Sandbox]":
         """A sandbox like the agent's, which sees the tests too, where they run inside."""
-        from agar.sandbox.factory import create
-
         assert self.sandbox is not None, "the constructor has set it"
         if verify.CASES in self.task.tests:
-            return create(self.sandbox)
+            return self.sandbox_of(self.sandbox)
+        from agar.sandbox.factory import create
+
         self._shelf = tempfile.TemporaryDirectory(prefix="agar-tests-")
         _fill(Path(self._shelf.name), self.task.tests)
         mounts = {**self.sandbox.mounts, "/tests": Path(self._shelf.name)}
-        return create(self.sandbox.model_copy(update={"mounts": mounts}))
+        return create(self.sandbox.model_copy(update={"mounts": mounts}))  # no other task sees these tests
 
     async def arelease(self) -> None:
         """Let go of the agent's sandbox, and of what the judge's was shown."""

@@ -1,6 +1,7 @@
 """ReTool-v0: a mathematical problem, and a Python interpreter to work it out with."""
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
 import agar
@@ -86,7 +87,7 @@ class ReTool(agar.ToolEnv):
         reward = await self.rubric.grade("trajectory", Conversation(task=self.task, messages=tuple(self._said)))
         return [], reward.total, True, False, {"reward_parts": dict(reward.parts)}
 
-    def make_sandbox(self) -> "Sandbox":
+    def make_sandbox(self) -> "AbstractAsyncContextManager[Sandbox]":
         """One that runs code; the scripted one plays integer arithmetic, which demonstrations get by with."""
         if self.sandbox is not None and self.sandbox.backend == "fake":
             from agar.examples.retool.played import PlayedSandbox

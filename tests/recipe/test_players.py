@@ -5,12 +5,17 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from gymnasium.wrappers import OrderEnforcing
 from tests.ledger.families.conftest import HERE, TOKENS, write_model
 
+import agar
 from agar.cli.main import main
+from agar.envs import as_async
+from agar.envs.library.hunt import Hunt, open_box
 from agar.ledger.trace import load_traces
 from agar.recipe.config import LedgerConfig
-from agar.recipe.players import family_of
+from agar.recipe.players import family_of, make_env
+from agar.sandbox.pools import SandboxPools
 from agar.types import Outcome
 
 pytest.importorskip("uvicorn")
@@ -147,3 +152,23 @@ def test_the_switch_for_reasoning_reaches_the_models_family(tmp_path, thinking, 
     ledger = LedgerConfig.model_validate({"thinking": thinking})
     recipe = SimpleNamespace(policies={"main": SimpleNamespace(model=model)}, ledger=ledger)
     assert family_of(recipe, "main").opening.endswith(end)
+
+
+async def test_environments_lease_their_sandboxes_from_the_run():
+    async with SandboxPools() as pools:
+        env = as_async(make_env(pools, "Hunt-v0", {"sandbox": {"backend": "fake"}}))
+        await env.areset(seed=1)
+        await env.env.unwrapped.sb.write("f", "x")
+        assert pools.metrics()["sandbox/leased"] == 1
+        await env.aclose()
+        assert pools.metrics()["sandbox/deleted_count"] == 1
+
+
+async def test_an_environment_that_is_driven_in_a_thread_makes_its_own_sandboxes():
+    agar.register("OrderedHunt-v0", lambda: OrderEnforcing(Hunt(sandbox={"backend": "fake"})))
+    async with SandboxPools() as pools:
+        env = as_async(make_env(pools, "OrderedHunt-v0", {}))
+        await env.areset(seed=1)
+        await env.astep(open_box(10, call=0))
+        await env.aclose()
+        assert pools.metrics()["sandbox/leases_count"] == 0

@@ -4,11 +4,17 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+import gymnasium
 
 from agar.agents.build import build_agent
 from agar.envs.registry import make
 from agar.envs.tasks import TaskStream
+from agar.envs.tool_env import ToolEnv
+from agar.envs.wrappers.base import awaitable
 from agar.ledger.families import Family, family_for
 from agar.ledger.trace import Trace
 from agar.recipe.config import Recipe
@@ -23,6 +29,7 @@ from agar.rollout.grading import grading_of
 from agar.rollout.retry import Play
 from agar.rollout.scheduler import Stream
 from agar.rollout.streams import cursor_of, tasks_of
+from agar.sandbox.pools import SandboxPools
 from agar.types import Metrics, TaskRow
 
 
@@ -34,6 +41,7 @@ class Players:
         pools: the engines of each policy.
         families: renders and parses for each policy.
         gateway: what agents call.
+        sandboxes: where environments lease theirs.
         runner: plays attempts.
         recipe: the settings.
     """
@@ -41,6 +49,7 @@ class Players:
     pools: Mapping[str, EnginePool]
     families: Mapping[str, Family]
     gateway: Gateway
+    sandboxes: SandboxPools
     runner: EpisodeRunner
     recipe: Recipe
 
@@ -54,8 +63,8 @@ class Players:
         return play
 
     def metrics(self) -> Metrics:
-        """What the gateway and the engines counted since they started; engines of one policy among several by name."""
-        found = dict(self.gateway.metrics())
+        """What gateway, sandboxes and engines have counted; engines of one policy among several by name."""
+        found = {**self.gateway.metrics(), **self.sandboxes.metrics()}
         for name, pool in self.pools.items():
             prefix = "" if len(self.pools) == 1 else f"{name}/"
             found |= {f"{prefix}{key}": value for key, value in pool.metrics().items()}
@@ -131,9 +140,21 @@ async def playing(recipe: Recipe, *, logs: Path) -> AsyncIterator[Players]:
                 config=recipe.gateway.model_copy(update={"context_tokens": context_tokens(recipe)}),
             )
         )
+        sandboxes = await stack.enter_async_context(SandboxPools(recipe.sandboxes))
         agent = build_agent(recipe.agent)
         await stack.enter_async_context(agent)
         runner = EpisodeRunner(
-            gateway=gateway, agent=agent, make_env=lambda name, kwargs: make(name, **kwargs), config=recipe.rollout
+            gateway=gateway, agent=agent, make_env=partial(make_env, sandboxes), config=recipe.rollout
         )
-        yield Players(pools=pools, families=families, gateway=gateway, runner=runner, recipe=recipe)
+        yield Players(
+            pools=pools, families=families, gateway=gateway, sandboxes=sandboxes, runner=runner, recipe=recipe
+        )
+
+
+def make_env(sandboxes: SandboxPools, name: str, kwargs: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    """An environment that leases its sandboxes, where it can be awaited."""
+    env = make(name, **kwargs)
+    inside = env.unwrapped
+    if isinstance(inside, ToolEnv) and awaitable(env) is not None:  # one that is driven in a thread has another loop
+        inside.sandboxes = sandboxes
+    return env
