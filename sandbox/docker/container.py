@@ -16,6 +16,7 @@ from agar.sandbox.docker.engine import OWNER, Engine
 from agar.sandbox.docker.hardening import container
 from agar.sandbox.docker.listener import listen_in
 from agar.sandbox.keeper import identity
+from agar.sandbox.made import made_or_unmade
 from agar.sandbox.scripts import Ran
 
 CLOSE_TIMEOUT_S = 15.0
@@ -45,8 +46,8 @@ class Container:
         await engine.sweep()
         image = await engine.image(spec.image)
         body = container(spec, image=image, labels={OWNER: identity()})
-        made = await engine.call("POST", "/containers/create", body=body)
-        name = str(made["Id"])
+        creating = engine.call("POST", "/containers/create", body=body)
+        name = str((await made_or_unmade(creating, lambda made: engine.remove(str(made["Id"]))))["Id"])
         try:
             init = await engine.attach(f"/containers/{name}/attach?stream=1&stdin=1&stdout=1")
             try:

@@ -14,6 +14,7 @@ from agar.sandbox.base import ExecResult, KilledBy, Process, Snapshot, Transfer
 from agar.sandbox.command import Command
 from agar.sandbox.config import SandboxSpec
 from agar.sandbox.e2b.client import E2BClient, Machine
+from agar.sandbox.made import made_or_unmade
 from agar.sandbox.scripts import WRAP, Ran, ScriptedFiles
 from agar.sandbox.snapshot import forked
 
@@ -154,7 +155,8 @@ class E2BSandbox:
             raise SandboxError("the sandbox is closed: make a new one")
         now = time.monotonic()
         if self._machine is None:
-            machine = await self._client.make(self.spec.template, lifetime_s=LIFETIME_S, internet=False)
+            making = self._client.make(self.spec.template, lifetime_s=LIFETIME_S, internet=False)
+            machine = await made_or_unmade(making, self._client.remove)
             self._machine, self._extended = machine, now
             words = ["/bin/sh", "-c", _SET_UP]
             done = await self._follow(machine, words, env={}, user="root", timeout_s=_FILE_TIMEOUT_S, limit_bytes=4096)

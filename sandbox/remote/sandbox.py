@@ -20,6 +20,7 @@ from agar.sandbox.base import ExecResult, Snapshot, Transfer
 from agar.sandbox.command import Command
 from agar.sandbox.config import SandboxSpec
 from agar.sandbox.files import inside
+from agar.sandbox.made import made_or_unmade
 from agar.sandbox.remote.client import SandboxClient
 from agar.sandbox.remote.process import RemoteProcess
 from agar.sandbox.remote.wire import ASKABLE, Forked, Moved, Ran, SandboxMade
@@ -149,7 +150,7 @@ class RemoteSandbox:
         async with self._lock:
             name = self._name
             if name is not None:
-                await self._client.send("DELETE", f"/sandboxes/{name}", timeout_s=_CALL_TIMEOUT_S)
+                await self._remove(name)
                 self._name = None
 
     async def __aenter__(self) -> Self:
@@ -166,9 +167,13 @@ class RemoteSandbox:
                 raise SandboxError("the sandbox is closed: make a new one")
             if self._name is None:
                 asked = self.spec.model_dump(mode="json", include=set(ASKABLE), exclude_unset=True)
-                answer = await self._client.send("POST", "/sandboxes", body={"spec": asked}, timeout_s=_CALL_TIMEOUT_S)
+                making = self._client.send("POST", "/sandboxes", body={"spec": asked}, timeout_s=_CALL_TIMEOUT_S)
+                answer = await made_or_unmade(making, lambda made: self._remove(_read(SandboxMade, made.content).id))
                 self._name = _read(SandboxMade, answer.content).id
             return self._name
+
+    async def _remove(self, name: str) -> None:
+        await self._client.send("DELETE", f"/sandboxes/{name}", timeout_s=_CALL_TIMEOUT_S)
 
     async def _send(self, method: str, path: str, *, timeout_s: float = _CALL_TIMEOUT_S, **options: Any) -> Any:
         name = await self._open()
