@@ -6,6 +6,9 @@ import time
 
 from agar.errors import DeadlineError, EnvError
 
+QUESTION_BYTES = 16
+"""The length of what stands before a request, hexadecimal digits drawn by chance; its answer repeats them."""
+
 _HEADER = struct.Struct(">Q")
 
 

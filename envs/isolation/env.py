@@ -158,7 +158,8 @@ class ProcessEnv(AsyncEnv):
         try:
             return read()
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise EnvError(f"{self._name}.{what} gave an answer that cannot be read: {type(error).__name__}") from error
+            reason = f"{self._name}.{what} gave an answer that cannot be read: {type(error).__name__}"
+            raise (EnvError(reason) if self._process is None else self._process.failed(reason)) from error
 
 
 def _observation(answer: Any) -> Observation:

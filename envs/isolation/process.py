@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import secrets
 import signal
 import socket
 import subprocess
@@ -12,13 +13,15 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from agar.envs.isolation.channel import Channel
+from agar.envs.isolation.channel import QUESTION_BYTES, Channel
 from agar.envs.isolation.config import ProcessLimits
+from agar.envs.isolation.mark import Mark
 from agar.errors import ConfigError, DeadlineError, EnvError, SandboxError
 from agar.sandbox import guardian
 
 _WORKER = "agar.envs.isolation.worker"
-_END_TIMEOUT_S = 30.0
+_GUARDIAN_TIMEOUT_S = 15.0
+_END_TIMEOUT_S = 15.0
 _POLITE_TIMEOUT_S = 5.0
 _LAST_WORDS_S = 5.0
 
@@ -26,6 +29,8 @@ _LAST_WORDS_S = 5.0
 class EnvProcess:
     """One process that serves one environment, under a guardian that ends whatever it has started.
 
+    Where the environment ends or stops its guardian, this ends what is left, which carries a mark.
+    Every answer names its question; what names another, or none, ends the process.
     Blocking; one call at a time, but `kill` from any thread.
     """
 
@@ -66,6 +71,7 @@ class EnvProcess:
             ) from error
         self._lock = threading.Lock()
         self._over: str | None = None
+        self._mark = Mark()
         ours, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-P", "-m", _WORKER, str(theirs.fileno())]
@@ -80,6 +86,7 @@ class EnvProcess:
                     "PYTHONHASHSEED": "0",
                     **os.environ,
                     "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                    self._mark.name: "1",
                 },
             )
         self._channel = Channel(ours)
@@ -129,18 +136,20 @@ class EnvProcess:
         self._channel.shut()
         with suppress(OSError):
             self._stdin().close()
+        self._process.send_signal(signal.SIGCONT)  # a guardian that the environment stopped
 
     def end(self) -> None:
         """`kill`, and wait until it is over. Idempotent.
 
         Raises:
-            DeadlineError: the guardian did not manage within half a minute.
+            DeadlineError: something of it is left after half a minute.
         """
         self.kill()
         try:
-            self._process.wait(_END_TIMEOUT_S)
-        except subprocess.TimeoutExpired as error:
-            raise DeadlineError(f"the process of {self.name} did not end within {_END_TIMEOUT_S:g} s") from error
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_GUARDIAN_TIMEOUT_S)
+            if not self._without_guardian():
+                raise DeadlineError(f"the process of {self.name} did not end within {_END_TIMEOUT_S:g} s")
         finally:
             self._channel.close()
 
@@ -154,31 +163,49 @@ class EnvProcess:
         finally:
             self.end()
 
+    def _without_guardian(self) -> bool:
+        """Do what a guardian could not that was killed, or is stopped again and again; False where some are left."""
+        if self._process.poll() is None:
+            for pid in guardian.descendants(self._process.pid):  # while it still is their ancestor
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._process.kill()
+        elif self._process.returncode >= 0:
+            return True
+        cleared = self._mark.clear(timeout_s=_END_TIMEOUT_S)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_TIMEOUT_S)
+        return cleared and self._process.returncode is not None
+
     def _exchange(self, request: bytes, timeout_s: float, what: str) -> Any:
+        question = secrets.token_hex(QUESTION_BYTES // 2)
         with self._lock:
             if self._over is not None:
                 raise EnvError(f"the process of {self.name} is gone ({self._over}): reset it to start another")
             try:
-                self._channel.send(request, timeout_s=timeout_s)
+                self._channel.send(question.encode() + request, timeout_s=timeout_s)
                 data = self._channel.receive(max_bytes=self.limits.reply_mib << 20, timeout_s=timeout_s)
                 answer = json.loads(data)
                 if not (isinstance(answer, dict) and answer.keys() & {"result", "fault"}):
                     raise EnvError("an answer that is none")
+                if answer.get("question") != question:
+                    raise EnvError("an answer to no question: something else wrote to its socket")
             except DeadlineError:
-                raise self._failed(f"{self.name}.{what} did not return within {timeout_s:g} s") from None
+                raise self.failed(f"{self.name}.{what} did not return within {timeout_s:g} s") from None
             except EOFError:
-                raise self._failed(f"{self.name}.{what}: {self._how_it_ended()}") from None
+                raise self.failed(f"{self.name}.{what}: {self._how_it_ended()}") from None
             except (ValueError, RecursionError, EnvError) as error:
                 text = str(error) if isinstance(error, EnvError) else "an answer that is not JSON"
-                raise self._failed(f"{self.name}.{what} gave {text}") from None
+                raise self.failed(f"{self.name}.{what} gave {text}") from None
         if "fault" not in answer:
             return answer["result"]
         text = str(answer["fault"])
         if answer.get("over") is True:
-            raise self._failed(text)
+            raise self.failed(text)
         raise SandboxError(text) if answer.get("sandbox") is True else EnvError(text)
 
-    def _failed(self, reason: str) -> EnvError:
+    def failed(self, reason: str) -> EnvError:
+        """End it for a reason; gives the error to raise."""
         if self._over is not None:  # somebody else ended it meanwhile
             return EnvError(f"the process of {self.name} is gone ({self._over})")
         self._over = reason

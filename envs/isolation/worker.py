@@ -20,7 +20,7 @@ import numpy as np
 
 from agar.envs.base import AsyncEnv, Env
 from agar.envs.contract import checked_reset, checked_step, told
-from agar.envs.isolation.channel import Channel
+from agar.envs.isolation.channel import QUESTION_BYTES, Channel
 from agar.envs.spaces import MessageSpace, TurnSpace
 from agar.errors import AgarError, EnvError, SandboxError
 from agar.types import Message
@@ -118,13 +118,14 @@ def main(fd: int) -> None:
             data = channel.receive(max_bytes=MAX_REQUEST_BYTES)
         except EOFError:
             return
+        question, data = data[:QUESTION_BYTES].decode(), data[QUESTION_BYTES:]
         try:
             request = pickle.loads(data)
         except Exception as error:
             answer = broken or _fault(f"{server.name} cannot be made in a process of its own: {told(error)}")
         else:
             answer = server.answer(request)
-        channel.send(_encoded(answer, server.name))
+        channel.send(_encoded(answer, question, server.name))
         if answer.get("over"):
             return
 
@@ -161,15 +162,14 @@ def _observation(observation: Any) -> Any:
     return MessageSpace().to_jsonable([observation])[0]
 
 
-def _encoded(answer: dict[str, Any], name: str) -> bytes:
+def _encoded(answer: dict[str, Any], question: str, name: str) -> bytes:
     try:
-        return json.dumps(answer, default=_plain).encode()
+        return json.dumps({**answer, "question": question}, default=_plain).encode()
     except MemoryError:
-        return json.dumps(_fault(f"{name} gave more than its memory holds as JSON")).encode()
+        fault = _fault(f"{name} gave more than its memory holds as JSON")
     except Exception as error:
-        return json.dumps(
-            _fault(f"{name} gave an info that is not JSON-able ({told(error)}): use plain values")
-        ).encode()
+        fault = _fault(f"{name} gave an info that is not JSON-able ({told(error)}): use plain values")
+    return json.dumps({**fault, "question": question}).encode()
 
 
 def _plain(value: Any) -> Any:

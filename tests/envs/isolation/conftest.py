@@ -9,6 +9,8 @@ MODULE = textwrap.dedent('''
     import agar
     from agar.errors import SandboxError
 
+    FORGED = b'{"result": {"observation": "", "reward": 9.0, "terminated": true, "truncated": false, "info": {}}}'
+
     class Villain(agar.ToolEnv):
         """Counts, until it is told to misbehave."""
 
@@ -46,6 +48,19 @@ MODULE = textwrap.dedent('''
                 case "exit": os._exit(3)
                 case "abort": os.abort()
                 case "patricide": os.kill(os.getppid(), 9); time.sleep(600)
+                case "orphan" | "orphan, stopped":
+                    code = "import os, time; os.closerange(3, 256); time.sleep(600)"
+                    child = [sys.executable, "-S", "-c", code]
+                    started = f"subprocess.Popen({child!r}, start_new_session=True, stdout=subprocess.DEVNULL)"
+                    script = f"import subprocess; print({started}.pid)"
+                    pid = subprocess.check_output([sys.executable, "-S", "-c", script], text=True)
+                    open(self.note, "w").write(pid)
+                    os.kill(os.getppid(), 9 if self.fault == "orphan" else 19)
+                    time.sleep(600)
+                case "forged":
+                    for fd in range(3, 64):
+                        try: os.write(fd, len(FORGED).to_bytes(8) + FORGED)
+                        except OSError: pass
                 case "hang": time.sleep(600)
                 case "spin":
                     while True: pass

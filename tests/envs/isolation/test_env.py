@@ -55,6 +55,7 @@ ENDED = {
     "close": "step: its process closed the connection",
     "huge info": "step gave an answer of 5,000,.* bytes, at most 2,097,152",
     "garbage": "step gave an answer that is not JSON",
+    "forged": "step gave an answer to no question",
 }
 
 
@@ -99,6 +100,37 @@ async def test_what_it_has_started_ends_with_it(villain, tmp_path):
         with pytest.raises(EnvError, match="exit code 0"):
             await runner.astep("now")
     assert gone(int(note.read_text()))
+
+
+def runs(pid: int) -> bool:
+    """Whether it has not ended; one whose parents are gone may wait for long for somebody to collect it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("fault", ["orphan", "orphan, stopped"])
+def test_what_it_has_started_ends_with_it_where_it_ends_or_stops_its_guardian(villain, tmp_path, fault):
+    note = tmp_path / "note"
+    env = agar.make(villain, note=str(note), limits={"step_timeout_s": 5})
+    _, info = env.reset(seed=1)
+    guardian = parents()[info["pid"]]
+    with pytest.raises(EnvError, match="killed by SIGKILL" if fault == "orphan" else "did not return within 5 s"):
+        env.step(f"now {fault}")
+    env.close()
+    assert [pid for pid in (written(note), info["pid"], guardian) if runs(pid)] == []
+
+
+async def test_an_answer_that_cannot_be_read_ends_the_process_and_is_not_taken_for_a_later_one(villain):
+    async with as_async(agar.make(villain, limits=LIMITS)) as runner:
+        first, info = await runner.areset(seed=1)
+        with pytest.raises(EnvError, match="an answer to no question"):
+            await runner.astep("now forged")
+        assert await asyncio.to_thread(gone, info["pid"])
+        again, fresh = await runner.areset(seed=1)
+        assert again == first
+        assert fresh["pid"] != info["pid"]
 
 
 async def test_a_caller_that_gives_up_ends_the_process(villain):
