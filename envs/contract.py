@@ -1,15 +1,22 @@
 """What an environment may give, checked in one way wherever it runs: in this process or in its own."""
 
+import json
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, get_args
 
 import numpy as np
 
-from agar.errors import EnvError
-from agar.types import ImagePart, Message, Outcome, TextPart
+from agar.errors import AgarError, EnvError
+from agar.ledger.codec import plain
+from agar.types import ImagePart, Message, MessageRole, Outcome, TextPart, ToolCall
 
 OBSERVATION_CHARS = 8 << 20
 """The largest observation, in characters of its texts and image URLs, unless a caller sets another bound."""
+LARGEST_REWARD = float(np.finfo(np.float32).max)
+"""The largest reward, of either sign: rewards are trained on in float32."""
+
+_ROLES: tuple[str, ...] = get_args(MessageRole)
 
 
 def checked_reset(
@@ -55,19 +62,26 @@ def checked_step(
     if info.get("failure") is not None:
         try:
             info = {**info, "failure": Outcome(info["failure"])}
-        except ValueError as error:
+        except Exception as error:
             raise EnvError(f'{name}: info["failure"] is {shown(info["failure"])}: set an agar.Outcome') from error
     if info.get("reward_parts") is not None:
         info = {**info, "reward_parts": _parts(info["reward_parts"], name)}
     messages = checked_observation(observation, name=name, max_chars=max_chars)
-    return messages, _reward(reward, name), bool(terminated), bool(truncated), info
+    return (
+        messages,
+        checked_number(reward, what=f"{name}.step gave the reward"),
+        bool(terminated),
+        bool(truncated),
+        info,
+    )
 
 
 def checked_observation(observation: Any, *, name: str, max_chars: int = OBSERVATION_CHARS) -> list[Message]:
     """An observation as messages: a text is a user message, an empty one none.
 
     Raises:
-        EnvError: it is something else, or larger than `max_chars`.
+        EnvError: it is something else, or larger than `max_chars`, or holds what no conversation can (a role that
+            there is none of, half a surrogate pair).
     """
     match observation:
         case str():
@@ -84,7 +98,34 @@ def checked_observation(observation: Any, *, name: str, max_chars: int = OBSERVA
     size = sum(_size(message, name) for message in messages)
     if size > max_chars:
         raise EnvError(f"{name} gave an observation of {size:,} characters, at most {max_chars:,} are allowed: cut it")
+    for message in messages:
+        _check_texts(message, name)
     return messages
+
+
+def checked_number(value: Any, *, what: str) -> float:
+    """A reward, a part of one or a score as a float that training can hold.
+
+    Args:
+        value: a number of any library's, a truth value, or one element of an array.
+        what: begins the message, for instance "Maze-v0.step gave the reward".
+
+    Raises:
+        EnvError: it is no number, or not within `LARGEST_REWARD` (so that none is infinite).
+    """
+    if isinstance(value, str | bytes | bytearray):  # float() would read them
+        raise EnvError(f"{what} {shown(value)}: return a number, not a text")
+    try:
+        number = float(value)
+    except OverflowError as error:
+        raise EnvError(f"{what} {shown(value)}: return a finite number of at most {LARGEST_REWARD:.2g}") from error
+    except Exception as error:  # it is the environment's own object, and may raise anything
+        raise EnvError(f"{what} {shown(value)}: return a number ({told(error)})") from error
+    if not math.isfinite(number):
+        raise EnvError(f"{what} {number}: return a finite number")
+    if abs(number) > LARGEST_REWARD:
+        raise EnvError(f"{what} {number:g}: return a number of at most {LARGEST_REWARD:.2g} (float32), of either sign")
+    return number
 
 
 def shown(value: Any) -> str:
@@ -105,29 +146,27 @@ def told(error: BaseException) -> str:
     return f"{type(error).__name__}: {text if len(text) <= 2000 else text[:2000] + '…'}"
 
 
-def _reward(reward: Any, name: str) -> float:
-    try:
-        value = float(reward)
-    except (TypeError, ValueError) as error:
-        raise EnvError(f"{name}.step gave the reward {shown(reward)}: return a number") from error
-    if not math.isfinite(value):
-        raise EnvError(f"{name}.step gave the reward {value}: return a finite number")
-    return value
-
-
 def _parts(parts: Any, name: str) -> dict[str, float]:
     try:
-        found = {str(key): float(value) for key, value in parts.items()}
-    except (AttributeError, TypeError, ValueError) as error:
+        table = {str(key): value for key, value in parts.items()}
+    except Exception as error:
         raise EnvError(f'{name}: info["reward_parts"] is {shown(parts)}: set a table of names and numbers') from error
-    if not all(map(math.isfinite, found.values())):
-        raise EnvError(f'{name}: info["reward_parts"] is {shown(parts)}: its numbers must be finite')
-    return found
+    return {
+        key: checked_number(
+            value, what=f'{name}: info["reward_parts"] must be a table of names and numbers, but {key!r} is'
+        )
+        for key, value in table.items()
+    }
 
 
 def _size(message: Message, name: str) -> int:
     """Characters of a message, and one for the message itself."""
-    size = 1 + len(message.reasoning or "")
+    if message.role not in _ROLES:
+        raise EnvError(f"{name} gave a message of the role {shown(message.role)}: give one of {', '.join(_ROLES)}")
+    for what, value in (("reasoning", message.reasoning), ("tool_call_id", message.tool_call_id)):
+        if not isinstance(value, str | None):
+            raise EnvError(f"{name} gave a message with {what} = {shown(value)}: give a text or None")
+    size = 1 + len(message.reasoning or "") + _size_of_calls(message.tool_calls, name)
     if isinstance(message.content, str):
         return size + len(message.content)
     if not isinstance(message.content, tuple):
@@ -142,6 +181,41 @@ def _size(message: Message, name: str) -> int:
             case _:
                 raise EnvError(f"{name} gave a message with the part {shown(part)}: give a TextPart or an ImagePart")
     return size
+
+
+def _size_of_calls(calls: Any, name: str) -> int:
+    """Characters of the tool calls of a message, as JSON."""
+    size = 0
+    for call in calls if isinstance(calls, tuple) else (calls,):
+        match call:
+            case ToolCall(id=str(), name=str(), arguments=Mapping() as arguments):
+                pass
+            case _:
+                raise EnvError(f"{name} gave a message with the tool call {shown(call)}: give agar.ToolCall in a tuple")
+        try:
+            size += len(json.dumps(plain(arguments), allow_nan=False))
+        except (TypeError, ValueError, RecursionError, AgarError) as error:
+            raise EnvError(
+                f"{name} gave a message with the tool call {shown(call)}, whose arguments are not JSON-able "
+                f"({told(error)}): use plain values"
+            ) from error
+    return size
+
+
+def _check_texts(message: Message, name: str) -> None:
+    """Refuse half a surrogate pair, which no tokenizer and no engine can be given."""
+    content = message.content
+    texts = [content] if isinstance(content, str) else [p.text if isinstance(p, TextPart) else p.url for p in content]
+    for call in message.tool_calls:
+        texts += [call.id, call.name, json.dumps(plain(call.arguments), ensure_ascii=False)]
+    for text in (*texts, message.reasoning, message.tool_call_id):
+        try:
+            (text or "").encode()
+        except UnicodeEncodeError as error:
+            raise EnvError(
+                f"{name} gave a message with half a surrogate pair at character {error.start} of "
+                f"{shown(text)}: decode bytes with errors='replace'"
+            ) from error
 
 
 def _shape(value: Any) -> str:

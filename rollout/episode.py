@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from agar.envs.contract import checked_number
 from agar.envs.runner import AsyncRunner, as_async
 from agar.errors import AgarError, ConfigError, EnvError, MissingExtraError, UnsupportedPlatformError
 from agar.ledger.trace import Trace
@@ -30,8 +31,9 @@ MakeEnv = Callable[[str, Mapping[str, Any]], Any]
 class Watched:
     """An environment as the agent sees it, with everything that the trace needs kept on the side."""
 
-    def __init__(self, env: AsyncEnvLike, last_node: Callable[[], int | None]) -> None:
+    def __init__(self, env: AsyncEnvLike, last_node: Callable[[], int | None], *, name: str) -> None:
         self._env = env
+        self._name = name
         self._last_node = last_node
         self.turns = 0
         self.turn_rewards: dict[int, float] = {}
@@ -71,12 +73,13 @@ class Watched:
 
     def _account(self, reward: float, terminated: bool, truncated: bool, info: Mapping[str, Any]) -> None:
         self.turns += 1
-        self.total += reward
+        what = f"{self._name}: all rewards of the episode so far make"
+        self.total = checked_number(self.total + reward, what=what)
         node = self._last_node()
         if node is not None and reward:
-            self.turn_rewards[node] = self.turn_rewards.get(node, 0.0) + reward
+            self.turn_rewards[node] = checked_number(self.turn_rewards.get(node, 0.0) + reward, what=what)
         for name, value in (info.get("reward_parts") or {}).items():
-            self.parts[name] = self.parts.get(name, 0.0) + value
+            self.parts[name] = checked_number(self.parts.get(name, 0.0) + value, what=f"{what} a part {name!r} of")
         if terminated:
             self.ended = Outcome.COMPLETED
         elif truncated:
@@ -125,7 +128,7 @@ class EpisodeRunner:
                 env = as_async(self._make_env(attempt.env, attempt.env_kwargs))
             except Exception as error:
                 raise blame(error, "constructor") from error
-            watched = Watched(env, lambda: session.last_node)
+            watched = Watched(env, lambda: session.last_node, name=attempt.env)
             async with asyncio.timeout(self._config.episode_timeout_s) as clock:
                 report = await self._agent.play(watched, attempt.task, session)
             outcome, reason = _ending(watched, report)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
+from agar.envs.contract import checked_number
 from agar.envs.registry import make
 from agar.envs.rubric import Conversation, Rubric
 from agar.ledger.trace import Trace
@@ -85,6 +86,8 @@ async def grade_group(rubric: Rubric, traces: Sequence[Trace], *, with_open_call
         return graded
     try:
         rewards = await rubric.grade_group([conversation_of(traces[index]) for index in chosen])
+        for index, reward in zip(chosen, rewards, strict=True):
+            graded[index] = _with(traces[index], reward)
     except HOPELESS:
         raise
     except Exception as error:
@@ -92,9 +95,6 @@ async def grade_group(rubric: Rubric, traces: Sequence[Trace], *, with_open_call
         logger.warning("the group of %s could not be graded: %s", traces[0].group.task, reason)
         for index in chosen:
             graded[index] = replace(traces[index], outcome=outcome, reason=reason)
-        return graded
-    for index, reward in zip(chosen, rewards, strict=True):
-        graded[index] = _with(traces[index], reward)
     return graded
 
 
@@ -111,9 +111,10 @@ def conversation_of(trace: Trace) -> Conversation:
 
 
 def _with(trace: Trace, more: Reward) -> Trace:
+    what = f"{trace.trajectory}: with those of its group, the rewards make"
     turns = dict(trace.turn_rewards)
     if trace.nodes and more.total:
         last = trace.nodes[-1].id
-        turns[last] = turns.get(last, 0.0) + more.total
-    total = Reward(total=trace.reward.total + more.total, parts={**trace.reward.parts, **more.parts})
-    return replace(trace, reward=total, turn_rewards=turns)
+        turns[last] = checked_number(turns.get(last, 0.0) + more.total, what=what)
+    total = checked_number(trace.reward.total + more.total, what=what)
+    return replace(trace, reward=Reward(total=total, parts={**trace.reward.parts, **more.parts}), turn_rewards=turns)

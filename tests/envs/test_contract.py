@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from agar.envs.contract import checked_observation, checked_reset, checked_step, shown, told
+from agar.envs.contract import checked_number, checked_observation, checked_reset, checked_step, shown, told
 from agar.errors import EnvError
-from agar.types import ImagePart, Message, Outcome, TextPart
+from agar.types import ImagePart, Message, Outcome, TextPart, ToolCall
 
 
 class Rude:
@@ -39,3 +39,86 @@ def test_what_cannot_be_shown_is_told_all_the_same():
     assert len(told(ValueError("x" * 9999))) < 2100
     with pytest.raises(EnvError, match="a Rude whose repr raises"):
         checked_step(("", Rude(), True, False, {}), name="X")
+
+
+class Rewarding:
+    """A number of another library's, whose conversion raises what it likes."""
+
+    def __float__(self):
+        raise RuntimeError("a tensor of two elements")
+
+
+@pytest.mark.parametrize(
+    ("reward", "complaint"),
+    [
+        (1e39, r"1e\+39: return a number of at most 3.4e\+38 \(float32\)"),
+        (-1.7e308, "of either sign"),
+        (10**400, "return a finite number"),
+        (float("nan"), "return a finite number"),
+        ("1.0", "'1.0': return a number, not a text"),
+        (b"1", "not a text"),
+        (None, "return a number"),
+        (Rewarding(), r"return a number \(RuntimeError: a tensor of two elements\)"),
+    ],
+)
+def test_a_reward_that_training_cannot_hold_is_named_and_so_is_a_part_of_one(reward, complaint):
+    with pytest.raises(EnvError, match=f"X.step gave the reward .*{complaint}"):
+        checked_step(("", reward, True, False, {}), name="X")
+    with pytest.raises(EnvError, match=f"X: info.*'style' is .*{complaint}"):
+        checked_step(("", 0.0, True, False, {"reward_parts": {"style": reward}}), name="X")
+
+
+def test_a_reward_may_be_as_large_as_a_float32():
+    largest = float(np.finfo(np.float32).max)
+    assert checked_number(-largest, what="x") == -largest
+    assert np.isfinite(np.float32(largest))
+    with pytest.warns(RuntimeWarning, match="overflow"):
+        np.array(2 * largest).astype(np.float32)
+
+
+class Touchy:
+    """Cannot be compared."""
+
+    def __eq__(self, other):
+        raise RuntimeError("no")
+
+    __hash__ = None
+
+
+@pytest.mark.parametrize(
+    ("message", "complaint"),
+    [
+        (Message(role="alien", content="x"), "the role 'alien': give one of system, user, assistant, tool"),
+        (Message(role=["user"], content="x"), "the role"),
+        (Message(role="user", content="x", reasoning=5), "reasoning = 5"),
+        (Message(role="tool", content="x", tool_call_id=5), "tool_call_id = 5"),
+        (Message(role="assistant", tool_calls=("sh",)), "the tool call 'sh'"),
+        (Message(role="assistant", tool_calls=None), "the tool call None"),
+        (Message(role="assistant", tool_calls=(ToolCall(id="1", name="sh", arguments={"a": {1}}),)), "not JSON-able"),
+    ],
+)
+def test_a_message_that_no_conversation_can_hold_is_named(message, complaint):
+    with pytest.raises(EnvError, match=f"X gave a message .*{complaint}"):
+        checked_observation(message, name="X")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "say \ud800",
+        Message(role="user", content=(TextPart(text="say \ud800"),)),
+        Message(role="user", content=(ImagePart(url="\ud800"),)),
+        Message(role="assistant", reasoning="\ud800"),
+        Message(role="tool", tool_call_id="\ud800"),
+        Message(role="assistant", tool_calls=(ToolCall(id="1", name="sh", arguments={"a": "\ud800"}),)),
+    ],
+)
+def test_half_a_surrogate_pair_is_named_before_a_tokenizer_meets_it(message):
+    with pytest.raises(EnvError, match="X gave a message with half a surrogate pair at character"):
+        checked_observation(message, name="X")
+    assert checked_observation("an emoji \U0001f600 is whole", name="X")
+
+
+def test_a_failure_that_cannot_even_be_compared_is_no_outcome():
+    with pytest.raises(EnvError, match=r"set an agar\.Outcome"):
+        checked_step(("", 0.0, True, False, {"failure": Touchy()}), name="X")

@@ -140,7 +140,7 @@ async def test_an_environment_made_by_gymnasium_plays_too():
         (("a", 0.0, False, True, {"failure": "bad luck"}), "set an agar.Outcome"),
         (("a", 0.0, True, False, {"reward_parts": [1.0]}), "a table of names and numbers"),
         (("a", 0.0, True, False, {"reward_parts": {"style": "good"}}), "a table of names and numbers"),
-        (("a", 0.0, True, False, {"reward_parts": {"style": float("nan")}}), "must be finite"),
+        (("a", 0.0, True, False, {"reward_parts": {"style": float("nan")}}), "'style' is nan: return a finite number"),
     ],
 )
 @pytest.mark.parametrize("make_env", [Says, SaysLater])

@@ -48,6 +48,18 @@ class Losing(Echo):
         raise SandboxError("the sandbox died")
 
 
+class Heaping(Echo):
+    """Each of its rewards fits into a float32; two of them do not."""
+
+    def step(self, action: Turn) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        return "Go on.", 3e38, False, False, {}
+
+
+class HeapingParts(Echo):
+    def step(self, action: Turn) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        return "Go on.", 0.0, False, False, {"reward_parts": {"polite": -3e38}}
+
+
 class Unmakeable(Echo):
     def __init__(self) -> None:
         raise OSError("no display")
@@ -133,6 +145,8 @@ async def test_a_whole_episode_becomes_one_row_with_its_rewards_on_its_turns(mod
         (Raising, Outcome.ENV_ERROR, "gone"),
         (Losing, Outcome.INFRA_ERROR, "sandbox died"),
         (Unmakeable, Outcome.ENV_ERROR, "no display"),
+        (Heaping, Outcome.ENV_ERROR, "Echo-v0: all rewards of the episode so far make 6e+38"),
+        (HeapingParts, Outcome.ENV_ERROR, "Echo-v0: all rewards of the episode so far make a part 'polite' of -6e+38"),
     ],
 )
 async def test_a_failure_of_the_environment_is_named_and_excluded(model, env, outcome, reason):

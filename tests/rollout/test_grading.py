@@ -74,6 +74,15 @@ async def test_a_group_that_cannot_be_graded_has_failed_as_a_whole(trace):
     assert await grade_group(rubric, [nobody]) == [nobody]
 
 
+async def test_a_group_whose_rewards_no_float32_can_hold_has_failed_as_a_whole(trace):
+    rubric = Rubric([Criterion(name="it", score=lambda group: [1.0, 3e38], stage="group")])
+    rich = replace(trace, trajectory="k#0/1", reward=Reward(total=3e38))
+    for graded in await grade_group(rubric, [trace, rich]):
+        assert graded.outcome is Outcome.ENV_ERROR
+        assert graded.reason.startswith("k#0/1: with those of its group, the rewards make 6e+38")
+        assert "it" not in graded.reward.parts
+
+
 @pytest.mark.parametrize(("with_open_calls", "totals"), [(False, [0.5, 0.5, 1.5]), (True, [0.5, 1.5, 2.5])])
 async def test_an_attempt_with_open_calls_is_compared_where_it_is_counted(trace, with_open_calls, totals):
     rubric = Rubric([Criterion(name="place", score=places, stage="group")])
