@@ -11,17 +11,16 @@ import json
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from agar.errors import ConfigError, SandboxError, ToolError
-from agar.sandbox.audit import Audit
+from agar.errors import ConfigError, SandboxError
 from agar.sandbox.base import ExecResult, Snapshot, Transfer
 from agar.sandbox.command import Command
+from agar.sandbox.commanded import Commanded
 from agar.sandbox.config import GATEWAY_PORT, SandboxSpec
-from agar.sandbox.egress import leading_on, proxy_env
+from agar.sandbox.egress import leading_on
 from agar.sandbox.files import Workspace
 from agar.sandbox.forwarder import Forwarder
 from agar.sandbox.host import Host, MemoryFile, shared
@@ -34,7 +33,7 @@ from agar.sandbox.snapshot import forked, lay_out, take
 from agar.sandbox.streams import Pipe, Stream, readable
 
 
-class BubblewrapSandbox:
+class BubblewrapSandbox(Commanded):
     """A `Sandbox` by bubblewrap."""
 
     def __init__(self, spec: SandboxSpec, *, host: Host | None = None, gateway: Path | None = None) -> None:
@@ -45,7 +44,7 @@ class BubblewrapSandbox:
             host: the keeper to use; default the process's shared one.
             gateway: the unix socket behind the port that `network = "gateway"` opens.
         """
-        self.spec = spec
+        super().__init__(spec, backend="bubblewrap")
         self._host = host
         self._gateway = gateway
         self._lock = asyncio.Lock()
@@ -55,46 +54,18 @@ class BubblewrapSandbox:
         self._options: list[str] = []
         self._started: set[BubblewrapProcess] = set()
         self._closed = False
-        self._audit = Audit("bubblewrap")
 
     @property
     def limits(self) -> Mapping[str, str]:
         """What bounds memory, processes, processors and disk, in words; empty before the first use."""
         return self._plan.in_force if self._plan else {}
 
-    async def exec(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes | str | None = None,
-        timeout_s: float | None = None,
-    ) -> ExecResult:
-        """See `Sandbox.exec`."""
-        env = {**proxy_env(self.spec), **(env or {})}
-        job = Command.of(command, cwd=cwd, env=env, stdin=stdin, timeout_s=timeout_s, spec=self.spec)
-        if job.refusal is not None:
-            return ExecResult(code=126, stderr=job.refusal)
-        return await self._audit.of(job, self._exec(job))
-
     async def _exec(self, job: Command) -> ExecResult:
         await self._open()
         return await self._run(job)
 
-    async def start(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        timeout_s: float = 3600.0,
-    ) -> BubblewrapProcess:
-        """See `Sandbox.start`. Other commands run beside it, and cannot see it."""
-        env = {**proxy_env(self.spec), **(env or {})}
-        job = Command.of(command, cwd=cwd, env=env, stdin=None, timeout_s=timeout_s, spec=self.spec)
-        if job.refusal is not None:
-            raise ToolError(job.refusal.strip())
+    async def _start(self, job: Command) -> BubblewrapProcess:
+        """Start a command; others run beside it, and cannot see it."""
         await self._open()
         async with contextlib.AsyncExitStack() as stack:
             into, out = Pipe("writer"), Pipe("reader")
@@ -107,7 +78,8 @@ class BubblewrapSandbox:
             err.close_writer()
             stack.enter_context(err.reading(lambda: ask_for_end(reply, b"output")))
             ended = functools.partial(self._ended, job, time.time())
-            process = BubblewrapProcess(reply, into, out, err, timeout_s=timeout_s, stack=stack.pop_all(), ended=ended)
+            rest = stack.pop_all()
+            process = BubblewrapProcess(reply, into, out, err, timeout_s=job.timeout_s, stack=rest, ended=ended)
         self._started.add(process)
         return process
 
@@ -164,14 +136,6 @@ class BubblewrapSandbox:
         link.close()
         if self._link is link:
             self._link = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def _open(self) -> Workspace:
         async with self._lock:

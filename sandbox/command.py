@@ -6,6 +6,7 @@ from typing import Self
 
 from agar.errors import ConfigError
 from agar.sandbox.config import SandboxSpec, check_env_names
+from agar.sandbox.egress import proxy_env
 
 _MAX_WORD_BYTES = 100_000  # Linux takes 128 KiB in one argument
 _MAX_BYTES = 1_000_000
@@ -28,6 +29,7 @@ class Command:
         words: its arguments.
         cwd: working directory.
         env: its whole environment.
+        extra: the part of it that its caller gave.
         stdin: what it reads.
         timeout_s: its deadline, in seconds.
         refusal: why it cannot run at all, in words for the agent; else None.
@@ -36,6 +38,7 @@ class Command:
     words: tuple[str, ...]
     cwd: str
     env: Mapping[str, str]
+    extra: Mapping[str, str]
     stdin: bytes
     timeout_s: float
     refusal: str | None
@@ -76,7 +79,8 @@ class Command:
         return cls(
             words=clean[1:],
             cwd=clean[0],
-            env={**_BASE_ENV, **spec.env, **extra},
+            env={**_BASE_ENV, **spec.env, **proxy_env(spec), **extra},
+            extra=extra,
             stdin=stdin.encode() if isinstance(stdin, str) else stdin or b"",
             timeout_s=deadline,
             refusal=_refusal(clean),

@@ -12,13 +12,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from agar.errors import SandboxError, ToolError
-from agar.sandbox.audit import Audit
 from agar.sandbox.base import ExecResult, Snapshot, Transfer
 from agar.sandbox.command import Command
+from agar.sandbox.commanded import Commanded
 from agar.sandbox.config import SandboxSpec
 from agar.sandbox.fake_process import Answer, FakeProcess
 from agar.sandbox.files import inside
@@ -48,7 +46,7 @@ Script = Callable[[FakeCall], ExecResult | str | Exception]
 """Plays a command: a string is its stdout; an exception is raised by `exec` (a `SandboxError` plays a dead sandbox)."""
 
 
-class FakeSandbox:
+class FakeSandbox(Commanded):
     """A `Sandbox` that runs nothing."""
 
     def __init__(
@@ -68,33 +66,17 @@ class FakeSandbox:
                 and any other command runs as by `exec` and has ended.
             latency_s: how long each command takes, in seconds.
         """
-        self.spec = spec
+        super().__init__(spec, backend="fake")
         self.calls: list[FakeCall] = []
         self.files: dict[str, bytes] = {}
         self.closed = False
-        self._audit = Audit("fake")
         self._script = script
         self._talk = talk
         self._started: list[FakeProcess] = []
         self._latency_s = latency_s
 
-    async def exec(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes | str | None = None,
-        timeout_s: float | None = None,
-    ) -> ExecResult:
-        """See `Sandbox.exec`."""
-        job = Command.of(command, cwd=cwd, env=env, stdin=stdin, timeout_s=timeout_s, spec=self.spec)
-        self._check_open()
-        if job.refusal is not None:
-            return ExecResult(code=126, stderr=job.refusal)
-        return await self._audit.of(job, self._exec(job))
-
     async def _exec(self, job: Command) -> ExecResult:
+        self._check_open()
         call = FakeCall(words=job.words, env=job.env, cwd=job.cwd, stdin=job.stdin, files=self.files)
         self.calls.append(call)
         began = time.monotonic()
@@ -109,24 +91,13 @@ class FakeSandbox:
         result = ExecResult(code=0, stdout=answer) if isinstance(answer, str) else answer
         return self._cut(replace(result, wall_s=time.monotonic() - began))
 
-    async def start(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        timeout_s: float = 3600.0,
-    ) -> FakeProcess:
-        """See `Sandbox.start`."""
-        job = Command.of(command, cwd=cwd, env=env, stdin=None, timeout_s=timeout_s, spec=self.spec)
+    async def _start(self, job: Command) -> FakeProcess:
         self._check_open()
-        if job.refusal is not None:
-            raise ToolError(job.refusal.strip())
         call = FakeCall(words=job.words, env=job.env, cwd=job.cwd, stdin=b"", files=self.files)
         answer = self._talk(call) if self._talk is not None else None
         if answer is None and job.words == ("cat",):
             answer = bytes
-        result = None if answer is not None else await self.exec(command, cwd=cwd, env=env, timeout_s=timeout_s)
+        result = None if answer is not None else await self._audit.of(job, self._exec(job))
         self._started.append(FakeProcess(answer, result))
         return self._started[-1]
 
@@ -196,14 +167,6 @@ class FakeSandbox:
         self.files.clear()
         for process in self._started:
             await process.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def _check_open(self) -> None:
         if self.closed:

@@ -23,7 +23,7 @@ _ALLOWED = (
 class PlayedSandbox(FakeSandbox):
     """A sandbox in which nothing but a played kernel can be started."""
 
-    async def start(  # type: ignore[override]
+    async def start(
         self,
         command: str | Sequence[str],
         *,

@@ -4,22 +4,19 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from agar.errors import SandboxError, ToolError
-from agar.sandbox.audit import Audit
-from agar.sandbox.base import ExecResult, Snapshot, Transfer
+from agar.errors import SandboxError
 from agar.sandbox.command import Command
 from agar.sandbox.config import SandboxSpec
 from agar.sandbox.docker.container import Container
 from agar.sandbox.docker.engine import Engine, default_socket, engine_at
 from agar.sandbox.docker.process import DockerProcess
-from agar.sandbox.egress import leading_on, proxy_env
+from agar.sandbox.egress import leading_on
 from agar.sandbox.forwarder import Forwarder
+from agar.sandbox.scripted import ScriptedSandbox
 from agar.sandbox.scripts import WRAP, Ran, ScriptedFiles
 from agar.sandbox.snapshot import forked
 
@@ -27,7 +24,7 @@ _WRAP_STARTED = 'cd -- "$1" || exit 126; shift; exec "$@"'
 _FILE_TIMEOUT_S = 120.0
 
 
-class DockerSandbox:
+class DockerSandbox(ScriptedSandbox):
     """A `Sandbox` by a Docker engine. Its commands run one after the other."""
 
     def __init__(self, spec: SandboxSpec, *, engine: Engine | None = None, gateway: Path | None = None) -> None:
@@ -38,56 +35,16 @@ class DockerSandbox:
             engine: the engine to use; default the one at the spec's socket.
             gateway: the unix socket behind the port that `network = "gateway"` opens.
         """
-        self.spec = spec
+        super().__init__(spec, backend="docker")
         self._engine = engine
         self._gateway = gateway
         self._lock = asyncio.Lock()
         self._container: Container | None = None
         self._process: DockerProcess | None = None
         self._closed = False
-        self._audit = Audit("docker")
-        self._files = ScriptedFiles(self._script, disk_mib=spec.disk_mib)
 
-    async def exec(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes | str | None = None,
-        timeout_s: float | None = None,
-    ) -> ExecResult:
-        """See `Sandbox.exec`."""
-        env = {**proxy_env(self.spec), **(env or {})}
-        job = Command.of(command, cwd=cwd, env=env, stdin=stdin, timeout_s=timeout_s, spec=self.spec)
-        if job.refusal is not None:
-            return ExecResult(code=126, stderr=job.refusal)
-        return await self._audit.of(job, self._exec(job))
-
-    async def _exec(self, job: Command) -> ExecResult:
-        ran = await self._run(job)
-        return ExecResult(
-            code=ran.code,
-            stdout=ran.out.decode("utf-8", "replace"),
-            stderr=ran.err.decode("utf-8", "replace"),
-            truncated=ran.truncated,
-            wall_s=ran.wall_s,
-            killed_by=ran.killed_by,
-        )
-
-    async def start(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        timeout_s: float = 3600.0,
-    ) -> DockerProcess:
-        """See `Sandbox.start`. While it runs, files can be moved, but no other command can run."""
-        env = {**proxy_env(self.spec), **(env or {})}
-        job = Command.of(command, cwd=cwd, env=env, stdin=None, timeout_s=timeout_s, spec=self.spec)
-        if job.refusal is not None:
-            raise ToolError(job.refusal.strip())
+    async def _start(self, job: Command) -> DockerProcess:
+        """Start a command; while it runs, files can be moved, but no other command can run."""
         async with self._lock:
             self._check_alone()
             container = await self._open()
@@ -97,35 +54,11 @@ class DockerSandbox:
                 container,
                 name,
                 await starting,
-                timeout_s=timeout_s,
+                timeout_s=job.timeout_s,
                 limit_bytes=self.spec.output_bytes,
                 ended=partial(self._audit.write, job, time.time()),
             )
         return self._process
-
-    async def read(self, path: str) -> bytes:
-        """See `Sandbox.read`."""
-        return await self._files.read(path)
-
-    async def write(self, path: str, data: bytes | str) -> None:
-        """See `Sandbox.write`."""
-        await self._files.write(path, data)
-
-    async def put(self, source: Path, target: str) -> Transfer:
-        """See `Sandbox.put`."""
-        return await self._files.put(source, target)
-
-    async def get(self, source: str, target: Path) -> Transfer:
-        """See `Sandbox.get`."""
-        return await self._files.get(source, target)
-
-    async def snapshot(self) -> Snapshot:
-        """See `Sandbox.snapshot`."""
-        return await self._files.snapshot()
-
-    async def restore(self, snapshot: Snapshot) -> None:
-        """See `Sandbox.restore`."""
-        await self._files.restore(snapshot)
 
     async def fork(self, count: int) -> "list[DockerSandbox]":
         """See `Sandbox.fork`."""
@@ -142,14 +75,6 @@ class DockerSandbox:
         if container is not None:
             await asyncio.shield(asyncio.ensure_future(container.remove()))
             self._container = None  # only now: one that is not gone can be closed again
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def _script(self, script: str, place: str, stdin: bytes) -> Ran:
         """Run one of our own file scripts, also beside a process that was started."""

@@ -3,19 +3,16 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from types import TracebackType
-from typing import Self
+from collections.abc import Mapping
 
 from agar.errors import SandboxError, UnsupportedPlatformError
-from agar.sandbox.audit import Audit
-from agar.sandbox.base import ExecResult, KilledBy, Process, Snapshot, Transfer
+from agar.sandbox.base import KilledBy, Process
 from agar.sandbox.command import Command
 from agar.sandbox.config import SandboxSpec
 from agar.sandbox.e2b.client import E2BClient, Machine
 from agar.sandbox.made import made_or_unmade
-from agar.sandbox.scripts import WRAP, Ran, ScriptedFiles
+from agar.sandbox.scripted import ScriptedSandbox
+from agar.sandbox.scripts import WRAP, Ran
 from agar.sandbox.snapshot import forked
 
 LIFETIME_S = 3600
@@ -29,7 +26,7 @@ _GIVEN = f'exec < {_INPUT}; rm -f {_INPUT}; exec "$@"'
 _SET_UP = f"mkdir -p /work && chown {_USER}: /work && chmod 700 /work"
 
 
-class E2BSandbox:
+class E2BSandbox(ScriptedSandbox):
     """A `Sandbox` by E2B's protocol. Its commands run one after the other; what it may use is its template's."""
 
     def __init__(self, spec: SandboxSpec, *, client: E2BClient) -> None:
@@ -39,86 +36,12 @@ class E2BSandbox:
             spec: what it is made of.
             client: the service.
         """
-        self.spec = spec
+        super().__init__(spec, backend="e2b")
         self._client = client
         self._lock = asyncio.Lock()
         self._machine: Machine | None = None
         self._extended = 0.0
         self._closed = False
-        self._audit = Audit("e2b")
-        self._files = ScriptedFiles(self._script, disk_mib=spec.disk_mib)
-
-    async def exec(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes | str | None = None,
-        timeout_s: float | None = None,
-    ) -> ExecResult:
-        """See `Sandbox.exec`."""
-        job = Command.of(command, cwd=cwd, env=env, stdin=stdin, timeout_s=timeout_s, spec=self.spec)
-        if job.refusal is not None:
-            return ExecResult(code=126, stderr=job.refusal)
-        return await self._audit.of(job, self._exec(job))
-
-    async def _exec(self, job: Command) -> ExecResult:
-        async with self._lock:
-            ran = await self._run(
-                ["/bin/sh", "-c", WRAP, "sh", job.cwd, *job.words],
-                env=job.env,
-                stdin=job.stdin,
-                timeout_s=job.timeout_s,
-                limit_bytes=self.spec.output_bytes,
-            )
-        return ExecResult(
-            code=ran.code,
-            stdout=ran.out.decode("utf-8", "replace"),
-            stderr=ran.err.decode("utf-8", "replace"),
-            truncated=ran.truncated,
-            wall_s=ran.wall_s,
-            killed_by=ran.killed_by,
-        )
-
-    async def start(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        timeout_s: float = 3600.0,
-    ) -> Process:
-        """Not offered.
-
-        Raises:
-            UnsupportedPlatformError: always.
-        """
-        raise UnsupportedPlatformError("sandboxes of E2B run commands to their end: choose another backend for `start`")
-
-    async def read(self, path: str) -> bytes:
-        """See `Sandbox.read`."""
-        return await self._files.read(path)
-
-    async def write(self, path: str, data: bytes | str) -> None:
-        """See `Sandbox.write`."""
-        await self._files.write(path, data)
-
-    async def put(self, source: Path, target: str) -> Transfer:
-        """See `Sandbox.put`."""
-        return await self._files.put(source, target)
-
-    async def get(self, source: str, target: Path) -> Transfer:
-        """See `Sandbox.get`."""
-        return await self._files.get(source, target)
-
-    async def snapshot(self) -> Snapshot:
-        """See `Sandbox.snapshot`."""
-        return await self._files.snapshot()
-
-    async def restore(self, snapshot: Snapshot) -> None:
-        """See `Sandbox.restore`."""
-        await self._files.restore(snapshot)
 
     async def fork(self, count: int) -> "list[E2BSandbox]":
         """See `Sandbox.fork`."""
@@ -132,17 +55,23 @@ class E2BSandbox:
             await asyncio.shield(asyncio.ensure_future(self._client.remove(machine)))
             self._machine = None
 
-    async def __aenter__(self) -> Self:
-        return self
+    async def _start(self, job: Command) -> Process:
+        """Not offered."""
+        raise UnsupportedPlatformError("sandboxes of E2B run commands to their end: choose another backend for `start`")
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
+    async def _run(self, job: Command) -> Ran:
+        async with self._lock:
+            return await self._run_words(
+                ["/bin/sh", "-c", WRAP, "sh", job.cwd, *job.words],
+                env=job.env,
+                stdin=job.stdin,
+                timeout_s=job.timeout_s,
+                limit_bytes=self.spec.output_bytes,
+            )
 
     async def _script(self, script: str, place: str, stdin: bytes) -> Ran:
         async with self._lock:
-            return await self._run(
+            return await self._run_words(
                 ["/bin/sh", "-c", script, "sh", place],
                 env={},
                 stdin=stdin,
@@ -167,7 +96,7 @@ class E2BSandbox:
             self._extended = now
         return self._machine
 
-    async def _run(
+    async def _run_words(
         self, words: list[str], *, env: Mapping[str, str], stdin: bytes, timeout_s: float, limit_bytes: int
     ) -> Ran:
         """Run a command, and kill what it has left."""

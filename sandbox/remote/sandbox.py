@@ -5,19 +5,17 @@ import base64
 import contextlib
 import io
 import time
-from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from agar.errors import SandboxError, ToolError
+from agar.errors import SandboxError
 from agar.sandbox import trees
-from agar.sandbox.audit import Audit
 from agar.sandbox.base import ExecResult, Snapshot, Transfer
 from agar.sandbox.command import Command
+from agar.sandbox.commanded import Commanded
 from agar.sandbox.config import SandboxSpec
 from agar.sandbox.files import inside
 from agar.sandbox.made import made_or_unmade
@@ -32,7 +30,7 @@ _TAR = "application/x-tar"
 Reply = TypeVar("Reply", bound=BaseModel)
 
 
-class RemoteSandbox:
+class RemoteSandbox(Commanded):
     """A `Sandbox` of a sandbox server."""
 
     def __init__(self, spec: SandboxSpec, *, client: SandboxClient, name: str | None = None) -> None:
@@ -43,48 +41,20 @@ class RemoteSandbox:
             client: the server.
             name: the server's name for it, where it is there already.
         """
-        self.spec = spec
+        super().__init__(spec, backend="remote")
         self._client = client
         self._name = name
         self._lock = asyncio.Lock()
         self._started: list[RemoteProcess] = []
         self._closed = False
-        self._audit = Audit("remote")
 
-    async def exec(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes | str | None = None,
-        timeout_s: float | None = None,
-    ) -> ExecResult:
-        """See `Sandbox.exec`."""
-        job = Command.of(command, cwd=cwd, env=env, stdin=stdin, timeout_s=timeout_s, spec=self.spec)
-        if job.refusal is not None:
-            return ExecResult(code=126, stderr=job.refusal)
-        body = {**_asked(job, command, env), "stdin": base64.b64encode(job.stdin).decode(), "timeout_s": job.timeout_s}
-        return await self._audit.of(job, self._exec(body, job.timeout_s))
+    async def _exec(self, job: Command) -> ExecResult:
+        body = {**_asked(job), "stdin": base64.b64encode(job.stdin).decode()}
+        return (await self._ask(Ran, "POST", "/exec", body=body, timeout_s=job.timeout_s + _GRACE_S)).result()
 
-    async def _exec(self, body: Mapping[str, Any], timeout_s: float) -> ExecResult:
-        return (await self._ask(Ran, "POST", "/exec", body=body, timeout_s=timeout_s + _GRACE_S)).result()
-
-    async def start(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        timeout_s: float = 3600.0,
-    ) -> RemoteProcess:
-        """See `Sandbox.start`."""
-        job = Command.of(command, cwd=cwd, env=env, stdin=None, timeout_s=timeout_s, spec=self.spec)
-        if job.refusal is not None:
-            raise ToolError(job.refusal.strip())
-        body = {**_asked(job, command, env), "timeout_s": timeout_s}
+    async def _start(self, job: Command) -> RemoteProcess:
         ended = partial(self._audit.write, job, time.time())
-        made = await self._ask(SandboxMade, "POST", "/processes", body=body)
+        made = await self._ask(SandboxMade, "POST", "/processes", body=_asked(job))
         path = f"/sandboxes/{self._name}/processes/{made.id}"
         self._started.append(RemoteProcess(self._client, path, ended=ended))
         return self._started[-1]
@@ -153,14 +123,6 @@ class RemoteSandbox:
                 await self._remove(name)
                 self._name = None
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
     async def _open(self) -> str:
         async with self._lock:
             if self._closed:
@@ -183,10 +145,9 @@ class RemoteSandbox:
         return _read(kind, (await self._send(method, path, **options)).content)
 
 
-def _asked(job: Command, command: str | Sequence[str], env: Mapping[str, str] | None) -> dict[str, Any]:
+def _asked(job: Command) -> dict[str, Any]:
     """A command's body: the words as they were checked, the variables without those that the server adds itself."""
-    words = job.words[2] if isinstance(command, str) else list(job.words)
-    return {"command": words, "cwd": job.cwd, "env": dict(env or {})}
+    return {"command": list(job.words), "cwd": job.cwd, "env": dict(job.extra), "timeout_s": job.timeout_s}
 
 
 def _read(kind: type[Reply], data: str | bytes) -> Reply:
