@@ -12,7 +12,7 @@ from agar.errors import EnvError
 from agar.types import Message, Reward, TaskRow, Turn
 
 SUMS = Rubric([Criterion(name="right", score=maths(symbolic=False))])
-"""What the sums are graded by: the last number of the answer is the right one."""
+"""What the sums are graded by: the answer is the right number."""
 
 _BELOW = 100
 _HELDOUT = 5

@@ -9,6 +9,9 @@ from agar.errors import EnvError
 Extract = Callable[[str], str | None]
 """A reply's answer; None where it gives none."""
 
+BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+"""Where a box begins."""
+
 
 def whole(reply: str) -> str | None:
     """All of it."""
@@ -22,10 +25,10 @@ def last_line(reply: str) -> str | None:
 
 def boxed(reply: str) -> str | None:
     r"""What stands in the last `\boxed{…}`, braces inside it included."""
-    start = max(reply.rfind(r"\boxed{"), reply.rfind(r"\fbox{"))
-    if start < 0:
+    starts = list(BOX.finditer(reply))
+    if not starts:
         return None
-    begin = reply.index("{", start) + 1
+    begin = starts[-1].end()
     depth = 1
     for at in range(begin, len(reply)):
         depth += {"{": 1, "}": -1}.get(reply[at], 0)

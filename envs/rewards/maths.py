@@ -3,9 +3,9 @@
 import re
 from collections import Counter
 from collections.abc import Callable
-from fractions import Fraction
 
-from agar.envs.rewards.extract import Extract, after, boxed, gold_of, last_line
+from agar.envs.rewards import notation
+from agar.envs.rewards.extract import BOX, Extract, after, boxed, gold_of, last_line
 from agar.envs.rewards.maths_worker import MISSING
 from agar.envs.rewards.worker import NoAnswer, Workers
 from agar.envs.rubric import Conversation
@@ -14,21 +14,37 @@ from agar.errors import EnvError, MissingExtraError
 LONGEST = 400
 """Characters of an answer that is looked at as an expression; a longer one is wrong."""
 
-_SAID = re.compile(r"answer\s*(?:is|:|=)[\s:=]*", re.IGNORECASE)
-_FRACTION = re.compile(r"(-?)\\[dt]?frac(?:\{(\d+)\}\{(\d+)\}|(\d)(\d))")
-_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?")
+_SAID = re.compile(r"answer\W{0,3}\s*(?:is\b|:|=)[\s:=*]*", re.IGNORECASE)
+_EQUALS = re.compile(r"(?<![!<>=≠])=(?!=)|:(?=\s)|\b(?:is|are|equals|get|gives|makes)\b")
+_JOINED = re.compile(r"(?:,|\band|\$)$")
+_DENIED = re.compile(r"\b(?:or|not|never)\b|n't\b|n\u2019t\b", re.IGNORECASE)
 
 
 def final_answer(reply: str) -> str | None:
-    r"""The last `\boxed{…}`, or what follows the last `####` or "answer is", or the last number of the last line."""
+    r"""The answer that a reply ends with, all of it.
+
+    That is the last `\boxed{…}`; or what follows the last `####`; or the rest of the line behind the last "answer is";
+    or, of the last line, what follows its last `=` or "is", or all of it. A sentence that says "not" or "or" before the
+    answer gives none.
+    """
     if (found := boxed(reply) or after("####")(reply)) is not None:
         return found
-    said = list(_SAID.finditer(reply))
-    if said:
-        rest = reply[said[-1].end() :].splitlines()
-        return rest[0].strip().rstrip(".") if rest and rest[0].strip() else None
-    numbers = _NUMBER.findall(last_line(reply) or "")
-    return numbers[-1] if numbers else None
+    if box := list(BOX.finditer(reply)):  # one that was not closed holds no answer
+        reply = _JOINED.sub("", reply[: box[-1].start()].rstrip())
+    if said := list(_SAID.finditer(reply)):
+        before, rest = reply[: said[-1].start()], (reply[said[-1].end() :].splitlines() or [""])[0]
+    else:
+        rest, before = last_line(reply) or "", ""
+        if equals := list(_EQUALS.finditer(rest)):
+            before, rest = rest[: equals[-1].start()], rest[equals[-1].end() :]
+    denied = _DENIED.search(before[before.rfind("\n") + 1 :]) is not None
+    return None if denied else _sentence(rest).strip().rstrip(".").strip("* ") or None
+
+
+def _sentence(text: str) -> str:
+    """The first sentence, where no other has a number in it."""
+    first, stop, rest = text.partition(". ")
+    return first if stop and not re.search(r"\d", rest) else text
 
 
 def maths(
@@ -61,38 +77,25 @@ def maths(
 
 
 def equal(said: str, right: str, verifier: "Verifier | None" = None) -> bool:
-    """Whether two answers are the same."""
-    right = boxed(right) or right
-    if _plain(said) == _plain(right):
+    """Whether two answers are the same.
+
+    The whole of each is compared. A unit may be left out or added, but not be another one.
+    """
+    said, right = notation.clean(said), notation.clean(boxed(right) or right)
+    if notation.plain(said) == notation.plain(right):
         return True
-    mine, theirs = _number(said), _number(right)
-    if theirs is not None:
-        if mine is None and "\\" not in said and len(numbers := _NUMBER.findall(said)) == 1:  # "5 apples"
-            mine = _number(numbers[0])
-        if mine is not None:
-            return mine == theirs
-    return verifier is not None and len(said) <= LONGEST and verifier.equal(said, right)
-
-
-def _plain(text: str) -> str:
-    text = text.strip().strip("$").rstrip(".")
-    for noise in (r"\left", r"\right", r"\,", r"\!", r"\;", r"\$", "$", " "):
-        text = text.replace(noise, "")
-    return text
-
-
-def _number(text: str) -> Fraction | None:
-    """A decimal number, a fraction of two integers or a percentage, exactly."""
-    text = _plain(text).replace(r"\%", "%")
-    percent = text.endswith("%")
-    text = text.removesuffix("%")
-    if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", text):
-        text = text.replace(",", "")
-    if (latex := _FRACTION.fullmatch(text)) is not None:
-        text = f"{latex[1]}{latex[2] or latex[4]}/{latex[3] or latex[5]}"
-    if len(text) > 64 or not re.fullmatch(r"-?(\d*\.?\d+|\d+/0*[1-9]\d*)", text):
-        return None
-    return Fraction(text) / (100 if percent else 1)
+    if not ("=" in said and "=" in right):
+        said, right = notation.unnamed(said), notation.unnamed(right)
+    said, unit = notation.without_unit(said)
+    right, wanted = notation.without_unit(right)
+    if unit and wanted and unit != wanted:
+        return False
+    mine, theirs = notation.number(said), notation.number(right)
+    if mine is not None and theirs is not None:
+        return mine == theirs
+    if verifier is None or len(said) > LONGEST or not notation.comparable(said, right):
+        return False
+    return verifier.equal(said, right)
 
 
 class Verifier:

@@ -17,16 +17,12 @@ def main() -> None:
         said, right = pair
         try:
             # The owner keeps the time: no alarm signals in here.
-            expressions = [parse(_as_maths(text), parsing_timeout=None) for text in (right, said)]
+            expressions = [parse(f"${text}$", parsing_timeout=None) for text in (right, said)]
             return all(map(bool, expressions)) and bool(verify(*expressions, timeout_seconds=None))
         except Exception:  # the owner counts it: whatever sympy made of it, it was not shown to be equal
             return None
 
     serve(compare)
-
-
-def _as_maths(text: str) -> str:
-    return text if "$" in text or r"\(" in text else f"${text}$"
 
 
 if __name__ == "__main__":
