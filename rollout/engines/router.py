@@ -1,7 +1,6 @@
 """The router in front of the engines: its process, and which engines it sends calls to."""
 
 import asyncio
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,17 +10,11 @@ import aiohttp
 from agar.errors import EngineError
 from agar.rollout.engines.arguments import HOST, own_environment, router_command
 from agar.rollout.engines.config import EnginesConfig
+from agar.rollout.engines.ports import free_port
 from agar.rollout.engines.process import GuardedProcess
 
 _POLL_S = 0.1
 _JOIN_TIMEOUT_S = 60.0
-
-
-def free_port() -> int:
-    """A port that nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 class Router(Protocol):

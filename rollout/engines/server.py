@@ -15,8 +15,8 @@ from agar.rollout.engines.config import EnginesConfig
 from agar.rollout.engines.control import EngineControl
 from agar.rollout.engines.cpu import SGLANG_VERSION
 from agar.rollout.engines.installation import engine_python
+from agar.rollout.engines.ports import free_port
 from agar.rollout.engines.process import GuardedProcess
-from agar.rollout.engines.router import free_port
 
 logger = logging.getLogger(__name__)
 
