@@ -1,6 +1,7 @@
 """Rewards that come with agar: each is a function that makes what a `Criterion` scores with."""
 
-from agar.envs.rewards.answers import exact_match, f1, multiple_choice
+from agar.envs.rewards.answers import exact_match, f1
+from agar.envs.rewards.choice import multiple_choice
 from agar.envs.rewards.code import code_tests
 from agar.envs.rewards.form import length, matches
 from agar.envs.rewards.isolated import isolated

@@ -1,4 +1,4 @@
-"""Answers in words: exact match and F1 by SQuAD's rules, multiple choice."""
+"""Answers in words: exact match and F1 by SQuAD's rules."""
 
 import re
 import string
@@ -12,9 +12,6 @@ Score = Callable[[Conversation], float]
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-_SAID = re.compile(r"\b(?:answer|choice|option)\b(?:\s+is)?\s*:?\s*\**\(?([A-Z])\b(?!')", re.IGNORECASE)
-_ALONE = re.compile(r"^\**\(?([A-Z])\)?\**(?:[.:)]|\s*$)")
-_ALSO = re.compile(r"^\)?\**\s*(?:,|/|;|\bor\b|\band\b)\s*\(?[A-Z]\b", re.IGNORECASE)
 
 
 def normalise(text: str) -> str:
@@ -61,43 +58,3 @@ def _overlap(said: str, right: str) -> float:
         return float(mine == theirs)
     common = sum((Counter(mine) & Counter(theirs)).values())
     return 2 * common / (len(mine) + len(theirs))
-
-
-def multiple_choice(gold: str = "answer", *, choices: str = "choices", extract: Extract = whole) -> Score:
-    """1 if the answer names the right choice, else 0; an answer that names several at once is wrong.
-
-    The right one is a letter, or its text or number (from 0) among `choices`. In the reply it is the last "answer is
-    B", or a letter alone on the first or last line, or the choice's own text.
-
-    Args:
-        gold: the entry of the task's payload that holds the right choice.
-        choices: the entry that lists the choices' texts, where there is one.
-        extract: finds the answer in the reply.
-    """
-
-    def score(told: Conversation) -> float:
-        texts = [str(text) for text in told.task.payload.get(choices) or ()]
-        (right, *_) = gold_of(told, gold)
-        said = extract(told.reply)
-        return float(said is not None and _letter(said, texts) == _letter_of(right, texts))
-
-    return score
-
-
-def _letter_of(right: str, texts: list[str]) -> str:
-    if right in texts:
-        return string.ascii_uppercase[texts.index(right)]
-    if right.isdecimal() and int(right) < len(texts):
-        return string.ascii_uppercase[int(right)]
-    return right.strip().strip("().").upper()
-
-
-def _letter(said: str, texts: list[str]) -> str | None:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    if (found := list(_SAID.finditer(said))) and found[-1][1].isupper():
-        return None if _ALSO.match(said[found[-1].end() :]) else found[-1][1]
-    for line in (*lines[-1:], *lines[:1]):
-        if (alone := _ALONE.match(line)) is not None:
-            return alone[1]
-    named = [place for place, text in enumerate(texts) if normalise(text) == normalise(said)]
-    return string.ascii_uppercase[named[0]] if len(named) == 1 else None
