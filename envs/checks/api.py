@@ -75,8 +75,10 @@ async def task_sets(subject: Subject) -> str:
             if task.split != split:
                 raise Fault(f"{task.key!r} of the {split} split says split={task.split!r}: set it to {split!r}")
             try:
-                payload = json.dumps({"prompt": task.prompt, "payload": dict(task.payload)}, sort_keys=True)
-            except TypeError as error:
+                payload = json.dumps(
+                    {"prompt": task.prompt, "payload": dict(task.payload)}, sort_keys=True, allow_nan=False
+                )
+            except (TypeError, ValueError) as error:
                 raise Fault(f"the payload of {task.key!r} is not JSON-able ({error}): use plain values") from error
             if payloads.setdefault(payload, split) != split:
                 raise Fault(f"the task {task.key!r} is in both splits: make them disjoint")

@@ -15,7 +15,7 @@ class TaskColumns(BaseConfig):
 
     prompt: str = Field("prompt", min_length=1)
     """The text that the agent is given; a list of messages (`role`, `content`) goes to the payload as `messages`, and
-    the last one's text is the prompt. A data set without this column has empty prompts."""
+    the last one's text is the prompt. A data set without a column `prompt` has empty prompts."""
     key: str | None = None
     """A column of unique names; None numbers the rows: `name/17`, where 17 is the row's place in the file."""
     payload: tuple[str, ...] | None = None
@@ -34,15 +34,16 @@ class TaskColumns(BaseConfig):
         Raises:
             ConfigError: a column that is asked for is not there, or a prompt is neither text nor messages.
         """
-        missing = [
-            column for column in (*(self.payload or ()), *([self.key] if self.key else ())) if column not in columns
-        ]
+        asked = [*(self.payload or ()), *([self.key] if self.key else ())]
+        if "prompt" in self.model_fields_set:
+            asked.append(self.prompt)
+        missing = [column for column in asked if column not in columns]
         if missing:
             raise ConfigError(
                 f"{name} row {index} has columns {sorted(columns)}, not {missing}: set the columns' names"
             )
         payload = self._payload(columns)
-        prompt = columns.get(self.prompt) or ""
+        prompt = columns.get(self.prompt, "")
         if not isinstance(prompt, str):
             payload["messages"] = prompt = _messages(prompt, f"{name} row {index}: {self.prompt}")
             prompt = prompt[-1]["content"]

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from agar.envs.tasks.base import TaskSet, rows
+from agar.envs.tasks.saved import restore, saved, saved_count
 from agar.errors import ConfigError
 from agar.types import TaskRow
 
@@ -70,10 +71,8 @@ class CurriculumCursor:
         Raises:
             ConfigError: it is not the state of a curriculum.
         """
-        if "curriculum" not in state:
-            raise ConfigError("the saved position is not that of a curriculum: resume with the same tasks")
-        self._curriculum.load_state(state["curriculum"])
-        self._rng.bit_generator.state = state["rng"]
+        self._curriculum.load_state(saved(state, "curriculum", of="a curriculum"))
+        restore(self._rng, state, of="a curriculum")
 
 
 class Levels:
@@ -96,8 +95,16 @@ class Levels:
         self._known: TaskSet | None = None
 
     def choose(self, tasks: TaskSet, rng: np.random.Generator) -> int:
-        """A task of the present level or of one below it."""
+        """A task of the present level or of one below it.
+
+        Raises:
+            ConfigError: a task has no level, or a saved state had more levels than the tasks.
+        """
         self._sort(tasks)
+        if self._at >= len(self._levels):
+            raise ConfigError(
+                f"the saved position is at level {self._at} of {len(self._levels)}: resume with the same tasks"
+            )
         below = self._at > 0 and rng.random() < 0.5
         places = self._places[int(rng.integers(self._at)) if below else self._at]
         return places[int(rng.integers(len(places)))]
@@ -117,10 +124,14 @@ class Levels:
         return {"at": self._at, "recent": list(self._recent)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go back to a level."""
-        self._at = int(state["at"])
+        """Go back to a level.
+
+        Raises:
+            ConfigError: it is not the state of levels.
+        """
+        self._at = saved_count(state, "at", of="levels")
         self._recent.clear()
-        self._recent.extend(state["recent"])
+        self._recent.extend(saved(state, "recent", of="levels"))
 
     def _sort(self, tasks: TaskSet) -> None:
         if self._known is tasks:

@@ -7,8 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from agar.envs.tasks.base import TaskSet
+from agar.envs.tasks.saved import saved, saved_count
 from agar.errors import ConfigError
 from agar.types import TaskRow
+
+_KIND = "a task set"
 
 
 class TaskCursor:
@@ -61,13 +64,14 @@ class TaskCursor:
         """Go on where `state` was taken.
 
         Raises:
-            ConfigError: the state belongs to another seed, order or size of task set.
+            ConfigError: the state belongs to another seed, order or size of task set, or to no task set at all.
         """
         mine = self.state()
         for name in ("seed", "shuffle", "size"):
-            if state[name] != mine[name]:
+            if (found := saved(state, name, of=_KIND)) != mine[name]:
                 raise ConfigError(
-                    f"the saved cursor has {name} {state[name]!r}, this one has {mine[name]!r}: "
-                    "resume with the same tasks"
+                    f"the saved cursor has {name} {found!r}, this one has {mine[name]!r}: resume with the same tasks"
                 )
-        self._epoch, self._index, self._order = int(state["epoch"]), int(state["index"]), None
+        epoch = saved_count(state, "epoch", of=_KIND)
+        index = saved_count(state, "index", of=_KIND, at_most=len(self._taskset))
+        self._epoch, self._index, self._order = epoch, index, None

@@ -5,8 +5,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from agar.envs.tasks.saved import restore, saved
 from agar.errors import ConfigError
 from agar.types import TaskRow
+
+_KIND = "a mixture"
 
 
 class Cursor(Protocol):
@@ -36,11 +39,11 @@ class Mixture:
             seed: fixes which cursor each task comes from.
 
         Raises:
-            ConfigError: there is nothing to mix, or a weight is not above 0.
+            ConfigError: there is nothing to mix, or a weight is not a finite number above 0.
         """
         weights = np.array([weight for _, weight in parts], dtype=np.float64)
-        if not len(parts) or not (weights > 0).all():
-            raise ConfigError(f"a mixture needs cursors with weights above 0, got weights {weights.tolist()}")
+        if not len(parts) or not ((weights > 0) & np.isfinite(weights)).all():
+            raise ConfigError(f"a mixture needs cursors with finite weights above 0, got weights {weights.tolist()}")
         self._cursors = [cursor for cursor, _ in parts]
         self._shares = weights / weights.sum()
         self._rng = np.random.default_rng(seed)
@@ -59,11 +62,12 @@ class Mixture:
         Raises:
             ConfigError: it belongs to another mixture.
         """
-        saved = len(state.get("cursors", ()))
-        if saved != len(self._cursors):
+        positions = saved(state, "cursors", of=_KIND)
+        if len(positions) != len(self._cursors):
             raise ConfigError(
-                f"the saved mixture has {saved} parts, this one {len(self._cursors)}: resume with the same tasks"
+                f"the saved mixture has {len(positions)} parts, this one {len(self._cursors)}: "
+                "resume with the same tasks"
             )
-        for cursor, position in zip(self._cursors, state["cursors"], strict=True):
+        for cursor, position in zip(self._cursors, positions, strict=True):
             cursor.load_state(position)
-        self._rng.bit_generator.state = state["rng"]
+        restore(self._rng, state, of=_KIND)

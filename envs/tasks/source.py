@@ -17,7 +17,7 @@ from agar.envs.tasks.view import Tasks
 from agar.errors import ConfigError
 from agar.types import TaskRow
 
-_SLICE = re.compile(r"^(?P<name>.+)@\[(?P<start>-?\d*):(?P<stop>-?\d*)(?::(?P<step>-?\d+))?\]$")
+_SLICE = re.compile(r"^(?P<name>.+)@\[(?P<start>-?\d+)?:(?P<stop>-?\d+)?(?::(?P<step>-?\d+))?\]$")
 _MODULE = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 _FILES: Mapping[str, type[JsonLines] | type[Parquet]] = {".jsonl": JsonLines, ".parquet": Parquet}
 

@@ -3,8 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from agar.envs.tasks.saved import saved_count
 from agar.errors import ConfigError
 from agar.types import TaskRow
+
+_END: Any = object()
 
 
 class TaskStream:
@@ -26,11 +29,11 @@ class TaskStream:
         Raises:
             ConfigError: the generator yields nothing, or something that is no `TaskRow`.
         """
-        row = next(self._running(), None)
-        if row is None:
+        row = next(self._running(), _END)
+        if row is _END:
             self._rows = None
-            row = next(self._running(), None)
-            if row is None:
+            row = next(self._running(), _END)
+            if row is _END:
                 raise ConfigError("a generator of tasks yielded nothing: it must yield at least one agar.TaskRow")
         if not isinstance(row, TaskRow):
             raise ConfigError(f"a generator of tasks yielded {type(row).__name__}: yield agar.TaskRow")
@@ -47,10 +50,9 @@ class TaskStream:
         Raises:
             ConfigError: the state is not a stream's.
         """
-        if "drawn" not in state:
-            raise ConfigError("the saved position is not that of a generator: resume with the same tasks")
+        drawn = saved_count(state, "drawn", of="a generator")
         self._rows, self._drawn = None, 0
-        for _ in range(int(state["drawn"])):
+        for _ in range(drawn):
             self.next()
 
     def _running(self) -> Iterator[TaskRow]:

@@ -82,13 +82,15 @@ class Tasks:
         marks: dict[str, Any] = {name: value for name, value in (("env", env), ("split", split)) if value is not None}
         return self.map(lambda row: replace(row, **marks))
 
-    def validate(self, check: Callable[[TaskRow], str | None] | None = None) -> int:
+    def validate(self, check: Callable[[TaskRow], str | None] | None = None, *, prompts: bool = True) -> int:
         """Read every row and refuse the set if one is unfit.
 
-        A row is fit if its key is unique and not empty, its payload is JSON-able, and `check` has nothing to say.
+        A row is fit if it can be read, its key is unique and not empty, it has a prompt, or a `seed` in its
+        payload to draw one from, its payload is JSON-able, and `check` has nothing to say.
 
         Args:
             check: what an environment asks of its rows: None for a good row, else what is wrong with it.
+            prompts: False where the environment asks from the payload alone.
 
         Returns:
             How many rows there are.
@@ -98,8 +100,14 @@ class Tasks:
         """
         seen: dict[str, int] = {}
         wrong: list[str] = []
-        for position, row in enumerate(self):
-            why = _unfit(row, seen.setdefault(row.key, position), position) or (check(row) if check else None)
+        for position in range(len(self)):
+            try:
+                row = self[position]
+            except ConfigError as error:
+                wrong.append(f"row {position}: {error}")
+                continue
+            first = seen.setdefault(row.key, position)
+            why = _unfit(row, first, position, prompts=prompts) or (check(row) if check else None)
             if why:
                 wrong.append(f"row {position} ({row.key!r}): {why}")
         if wrong:
@@ -112,13 +120,15 @@ class Tasks:
         return len(self)
 
 
-def _unfit(row: TaskRow, first: int, position: int) -> str | None:
+def _unfit(row: TaskRow, first: int, position: int, *, prompts: bool) -> str | None:
     if not row.key:
         return "its key is empty"
     if first != position:
         return f"row {first} has the same key"
+    if prompts and not row.prompt.strip() and "seed" not in row.payload:
+        return "its prompt is empty: name the column that holds it"
     try:
-        json.dumps(row.payload)
+        json.dumps(row.payload, allow_nan=False)
     except (TypeError, ValueError) as error:
         return f"its payload has no form in JSON ({error})"
     return None

@@ -42,6 +42,8 @@ def test_a_set_without_prompts_has_empty_ones():
     [
         ({"prompt": "?"}, {"key": "uid"}, r"columns \['prompt'\], not \['uid'\]"),
         ({"prompt": "?"}, {"payload": ("answer",)}, r"not \['answer'\]"),
+        ({"text": "?"}, {"prompt": "question"}, r"not \['question'\]"),
+        *(({"prompt": none}, {}, "must be text or a list of messages") for none in (None, 0, [], False)),
         ({"prompt": 7}, {}, "must be text or a list of messages"),
         ({"prompt": [{"role": "user"}]}, {}, "must be text or a list of messages"),
     ],

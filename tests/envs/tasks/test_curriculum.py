@@ -72,6 +72,15 @@ def test_what_cannot_be_walked_is_refused():
         cursor(level="difficulty").next()
     with pytest.raises(ConfigError, match="not that of a curriculum"):
         cursor().load_state({"epoch": 0})
+    with pytest.raises(ConfigError, match="not that of levels"):
+        cursor().load_state({"curriculum": {}, "rng": {}})
+    state = cursor().state()
+    with pytest.raises(ConfigError, match="rng that is none"):
+        cursor().load_state({**state, "rng": None})
+    later = cursor()
+    later.load_state({**state, "curriculum": {"at": 9, "recent": []}})
+    with pytest.raises(ConfigError, match="at level 9 of"):
+        later.next()
 
     class Beyond(Levels):
         def choose(self, tasks, rng):

@@ -57,6 +57,25 @@ def test_a_state_of_other_tasks_is_refused(other):
         TaskCursor(numbered(5), seed=1).load_state(other.state())
 
 
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({}, "not that of a task set"),
+        ({"drawn": 3}, "not that of a task set"),
+        ({"index": 6}, "index 6, expected an integer from 0 to 5"),
+        ({"index": -1}, "index -1, expected"),
+        ({"index": "2"}, "index '2', expected"),
+        ({"epoch": -1}, "epoch -1, expected an integer of at least 0"),
+    ],
+)
+def test_what_is_no_position_of_it_is_refused(state, said):
+    cursor = TaskCursor(numbered(5), seed=1)
+    whole = cursor.state() if state.keys() & {"index", "epoch"} else {}
+    with pytest.raises(ConfigError, match=said):
+        cursor.load_state({**whole, **state})
+    assert cursor.state()["index"] == 0
+
+
 def test_an_empty_set_is_refused():
     with pytest.raises(ConfigError, match="at least one task"):
         TaskCursor(numbered(0))

@@ -43,8 +43,14 @@ def test_it_goes_on_from_its_state(taken):
 
 def test_what_cannot_be_mixed_is_refused():
     stream = TaskStream(lambda: iter([TaskRow(key="a")]))
-    for parts in ([], [(stream, 0.0)], [(stream, 1.0), (stream, -1.0)]):
-        with pytest.raises(ConfigError, match="weights above 0"):
-            Mixture(parts)
+    for weights in ((), (0.0,), (1.0, -1.0), (float("inf"), 1.0), (float("nan"),)):
+        with pytest.raises(ConfigError, match="finite weights above 0"):
+            Mixture([(stream, weight) for weight in weights])
     with pytest.raises(ConfigError, match="has 2 parts, this one 1"):
         Mixture([(stream, 1.0)]).load_state(mixture().state())
+    for state, said in (
+        ({"drawn": 1}, "not that of a mixture"),
+        ({**mixture().state(), "rng": {}}, "rng that is none"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            mixture().load_state(state)

@@ -65,6 +65,8 @@ def test_something_in_a_module(module):
         ("my_tasks:number", "gave int"),
         ("my_tasks:generator@[:3]", "a generator has no slices"),
         ("my_tasks:listed@[::0]", "step cannot be 0"),
+        ("my_tasks:listed@[-:5]", "names no tasks"),
+        ("my_tasks:listed@[5:-]", "names no tasks"),
         ("hf:/nowhere", "cannot load 'train' of the data set"),
     ],
 )

@@ -48,5 +48,9 @@ def test_nothing_and_odd_things_are_refused():
         TaskStream(lambda: iter(())).next()
     with pytest.raises(ConfigError, match="yielded str"):
         TaskStream(lambda: iter(["a"])).next()
+    with pytest.raises(ConfigError, match="yielded NoneType"):
+        TaskStream(lambda: iter([None, TaskRow(key="a")])).next()
     with pytest.raises(ConfigError, match="not that of a generator"):
         TaskStream(two).load_state({"epoch": 1})
+    with pytest.raises(ConfigError, match="drawn -1, expected an integer of at least 0"):
+        TaskStream(two).load_state({"drawn": -1})

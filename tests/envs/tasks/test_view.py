@@ -5,12 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agar.envs.tasks import GeneratedTasks, Tasks, TaskSet
+from agar.envs.tasks.columns import TaskColumns
+from agar.envs.tasks.files import JsonLines
 from agar.errors import ConfigError
 from agar.types import TaskRow
 
 
 def numbered(size: int) -> Tasks:
-    return Tasks(GeneratedTasks(lambda index: TaskRow(key=str(index), payload={"n": index}), size=size))
+    return Tasks(GeneratedTasks(lambda index: TaskRow(key=str(index), prompt="?", payload={"n": index}), size=size))
 
 
 def keys(tasks: TaskSet) -> list[int]:
@@ -79,16 +81,38 @@ def test_a_sound_set_is_counted():
 
 def test_every_unfit_row_is_counted_and_the_first_are_named():
     found = Tasks.of([
-        TaskRow(key="a"), TaskRow(key="a"), TaskRow(key=""), TaskRow(key="b", payload={"seen": {1}}),
-        TaskRow(key="c", prompt="x" * 9),
+        TaskRow(key="a", prompt="?"), TaskRow(key="a", prompt="?"), TaskRow(key="", prompt="?"),
+        TaskRow(key="b", prompt="?", payload={"seen": {1}}), TaskRow(key="c", prompt="x" * 9),
+        TaskRow(key="d", prompt="?", payload={"mean": float("nan")}),
     ])  # fmt: skip
     with pytest.raises(ConfigError) as error:
         found.validate(lambda row: "its prompt is long" if len(row.prompt) > 8 else None)
     said = str(error.value)
-    assert "4 of 5 tasks are unfit" in said
+    assert "5 of 6 tasks are unfit" in said
     assert "row 1 ('a'): row 0 has the same key" in said
     assert "row 2 (''): its key is empty" in said
     assert "row 3 ('b'): its payload has no form in JSON" in said
     assert "row 4 ('c'): its prompt is long" in said
+    assert "row 5 ('d'): its payload has no form in JSON" in said
     with pytest.raises(ConfigError, match="and 7 more"):
         Tasks.of([TaskRow(key="")] * 12).validate()
+
+
+def test_rows_that_cannot_be_read_are_named_with_the_others(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"prompt": "?"}\n{"prompt\n{"prompt": null}\n{"prompt": ""}\n')
+    with pytest.raises(ConfigError) as error:
+        Tasks(JsonLines(path, TaskColumns())).validate()
+    said = str(error.value)
+    assert "3 of 4 tasks are unfit" in said
+    assert "row 1: " in said
+    assert "row 1 is not JSON" in said
+    assert "row 2: rows row 2: prompt must be text or a list of messages" in said
+    assert "row 3 ('rows/3'): its prompt is empty" in said
+
+
+def test_a_task_without_a_prompt_has_a_seed_or_is_said_to_need_none():
+    with pytest.raises(ConfigError, match="1 of 1 tasks are unfit"):
+        Tasks.of([TaskRow(key="a", payload={"question": "2+2?"})]).validate()
+    assert Tasks.of([TaskRow(key="a", payload={"seed": 4})]).validate() == 1
+    assert Tasks.of([TaskRow(key="a", payload={"question": "2+2?"})]).validate(prompts=False) == 1
