@@ -174,6 +174,10 @@ class AsyncEnv(Env):
         """
         raise NotImplementedError(f"{type(self).__name__} must write astep(self, action: agar.Turn)")
 
+    async def agold(self) -> Turn | str | None:
+        """`gold`, where it must be awaited; subclasses write one of the two."""
+        return self.gold()
+
     async def arelease(self) -> None:
         """Let go of what the episode holds (a sandbox); the environment can be reset again. Idempotent."""
 
@@ -208,16 +212,28 @@ class AsyncEnv(Env):
         """Release the episode and stop the loop; calling it again does nothing."""
         if self._driver is not None:
             driver, self._driver = self._driver, None
+            if driver.ended:  # and what it held with it
+                return
             try:
                 driver.run(self.arelease(), timeout_s=self.drive_timeout_s, what=f"{type(self).__name__}.arelease")
             finally:
                 driver.close()
 
     def _drive(self, work: Callable[[], Coroutine[Any, Any, T]], name: str) -> T:
-        if self._driver is None:
+        if self._driver is None or self._driver.ended:
             self._driver = LoopThread(f"agar-env-{type(self).__name__}")
             weakref.finalize(self, self._driver.close)
         return self._driver.run(work(), timeout_s=self.drive_timeout_s, what=f"{type(self).__name__}.{name}")
+
+
+def gold_of(env: Env) -> Turn | None:
+    """The best next turn, asked where the environment lives: an `AsyncEnv` that is driven answers on its own loop.
+
+    Raises:
+        DeadlineError: it took longer than `drive_timeout_s`.
+    """
+    turn = env._drive(env.agold, "agold") if isinstance(env, AsyncEnv) else env.gold()
+    return None if turn is None else Turn.of(turn)
 
 
 def task_of(options: Mapping[str, Any] | None) -> TaskRow | None:

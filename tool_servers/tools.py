@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, Validation
 from pydantic.fields import FieldInfo
 
 from agar.errors import ConfigError, ToolError
-from agar.tool_servers.background import in_thread
+from agar.tool_servers.background import contained, in_thread
 from agar.tool_servers.base import NO_SESSION, Deadline, Session
 from agar.types import ToolSpec
 
@@ -61,6 +61,7 @@ class Tool:
 
         Raises:
             ToolError: the arguments do not fit, the deadline passed, or the method raised it. The agent reads the text.
+            Exception: what else the method raised; `RuntimeError` where it cancelled itself or wanted to exit.
         """
         try:
             json.dumps(dict(arguments), ensure_ascii=False, default=str).encode()
@@ -80,7 +81,7 @@ class Tool:
         try:
             async with asyncio.timeout(limit_s + grace_s) as deadline:
                 if inspect.iscoroutinefunction(self.method):
-                    result = await self.method(owner, **values)
+                    result = await contained(self.method(owner, **values))
                 else:
                     call = functools.partial(self.method, owner, **values)
                     result = await in_thread(call, name=f"agar-tool-{self.spec.name}")

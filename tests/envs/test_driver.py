@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from agar.envs.driver import LoopThread
-from agar.errors import DeadlineError
+from agar.errors import DeadlineError, EnvError
 
 
 @pytest.fixture
@@ -70,3 +70,38 @@ def test_closing_cancels_what_is_left_and_ends_the_thread():
     driver.close()
     assert cancelled.is_set()
     assert not [thread for thread in threading.enumerate() if thread.name == "test-driver"]
+
+
+@pytest.mark.parametrize("raised", [SystemExit(3), asyncio.CancelledError()])
+def test_what_would_end_the_loop_ends_only_the_call(driver, raised):
+    async def leave():
+        raise raised
+
+    with pytest.raises(RuntimeError, match=f"raised {type(raised).__name__}"):
+        run(driver, leave())
+    assert run(driver, where())[1] == "test-driver"
+
+
+def test_work_that_cancels_its_own_task_is_named(driver):
+    async def work():
+        asyncio.current_task().cancel()
+        await asyncio.sleep(60)
+
+    with pytest.raises(EnvError, match=r"the test.s work was cancelled by its own code"):
+        run(driver, work())
+
+
+def test_nobody_waits_on_a_loop_that_a_task_has_ended(driver):
+    async def leave():
+        raise SystemExit(3)
+
+    async def makes_one():
+        asyncio.current_task().made = asyncio.create_task(leave())
+        await asyncio.sleep(60)
+
+    complaint = r"test-driver has ended \(a task that was made in it raised SystemExit\(3\)\)"
+    with pytest.raises(EnvError, match=complaint):
+        run(driver, makes_one(), timeout_s=30)
+    assert driver.ended
+    with pytest.raises(EnvError, match=complaint):
+        run(driver, where(), timeout_s=30)

@@ -146,6 +146,40 @@ async def test_only_tool_errors_are_for_the_agent():
         await call("fail", how="late")
 
 
+class Selfish:
+    @tool
+    async def exit(self) -> str:
+        """End the process."""
+        raise SystemExit(3)
+
+    @tool
+    async def cancel(self) -> str:
+        """Cancel whoever runs it."""
+        task = asyncio.create_task(asyncio.sleep(60))
+        task.cancel()
+        await task
+        return "never"
+
+    @tool
+    def exit_in_a_thread(self) -> str:
+        """End the process."""
+        raise SystemExit(3)
+
+
+@pytest.mark.parametrize("name", ["exit", "cancel", "exit_in_a_thread"])
+async def test_a_tool_that_would_end_its_caller_fails_like_any_other(name):
+    with pytest.raises(RuntimeError, match=r"raised (SystemExit\(3\)|CancelledError)"):
+        await tools_of(Selfish)[name].call(Selfish(), {}, timeout_s=20)
+
+
+async def test_a_call_that_is_cancelled_from_outside_ends_at_once():
+    task = asyncio.create_task(tools_of(Garden)["rest"].call(Garden(), {}, timeout_s=20))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+
+
 def test_a_subclass_may_add_change_and_take_away():
     class Shed(Garden):
         def walk(self, to: str) -> str:
