@@ -8,21 +8,22 @@ import json
 import logging
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from numbers import Real
+from typing import Any, Literal, get_args
 
+from agar.envs import contract
+from agar.envs.score_cache import ScoreCache
 from agar.errors import AgarError, ConfigError, EnvError
 from agar.ledger.codec import plain
-from agar.tool_servers.background import in_thread
+from agar.tool_servers.background import contained, in_thread
 from agar.types import Message, Reward, TaskRow
 
 logger = logging.getLogger(__name__)
 
 Stage = Literal["turn", "trajectory", "group"]
-CACHED = 4096
-"""Scores that a cached criterion keeps; the oldest go first."""
 SLOWEST = 8
 """How many of the slowest gradings a rubric remembers."""
 
@@ -63,8 +64,12 @@ class Criterion:
         weight: what the score counts in the reward; 0 for a metric.
         stage: `turn`: after each turn; `trajectory`: at the end of an episode; `group`: when all attempts at a task
             have ended, before they go into a batch.
-        cached: give a conversation that was graded before the same score; for functions that are slow and pure.
+        cached: give a conversation that was graded before, or is being graded, the same score; for functions that are
+            slow and pure.
         timeout_s: how long it may take.
+
+    Raises:
+        ConfigError: one of them is impossible.
     """
 
     name: str
@@ -73,6 +78,22 @@ class Criterion:
     stage: Stage = "trajectory"
     cached: bool = False
     timeout_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        """Refuse what could not be graded, or would not be, when it is written and not when it is used."""
+        for field_name, expected, holds in (
+            ("name", "a text that is not empty", isinstance(self.name, str) and bool(self.name.strip())),
+            ("score", "a function of a Conversation", callable(self.score)),
+            ("weight", "a finite number within float32", _within(self.weight, -contract.LARGEST_REWARD)),
+            ("stage", f"one of {', '.join(get_args(Stage))}", self.stage in get_args(Stage)),
+            ("cached", "True or False", isinstance(self.cached, bool)),
+            ("timeout_s", "a finite number above 0", _within(self.timeout_s, math.ulp(0.0))),
+        ):
+            if not holds:
+                got = contract.shown(getattr(self, field_name))
+                raise ConfigError(
+                    f"criterion {contract.shown(self.name)}: {field_name}: expected {expected}, got {got}"
+                )
 
 
 class Rubric:
@@ -86,15 +107,20 @@ class Rubric:
         criteria: with names of their own.
 
     Raises:
-        ConfigError: there is none, or two have the same name.
+        ConfigError: there is none, or two have the same name, or one is something else.
     """
 
     def __init__(self, criteria: Iterable[Criterion]) -> None:
-        self.criteria = tuple(criteria)
+        self.criteria = tuple(criteria) if isinstance(criteria, Iterable) else (criteria,)
+        for each in self.criteria:
+            if not isinstance(each, Criterion):
+                raise ConfigError(
+                    f"a rubric: expected criteria, got {contract.shown(each)}: write Criterion(name=…, score=…)"
+                )
         names = [criterion.name for criterion in self.criteria]
         if not names or len(names) != len(set(names)):
             raise ConfigError(f"a rubric needs criteria with names of their own, got {names}")
-        self._cache: OrderedDict[tuple[str, str], Any] = OrderedDict()
+        self._cache = ScoreCache()
         self.slowest: list[tuple[float, str, str]] = []
         """The gradings that took longest, slowest first: seconds, criterion, task. One that takes half of its deadline
         is logged too."""
@@ -129,7 +155,7 @@ class Rubric:
         """
         chosen = [criterion for criterion in self.criteria if criterion.stage == stage]
         scores = await _together(self._score(criterion, told) for criterion in chosen)
-        return _reward(chosen, [_number(criterion, score) for criterion, score in zip(chosen, scores, strict=True)])
+        return _reward(chosen, scores)
 
     async def grade_group(self, told: Sequence[Conversation]) -> list[Reward]:
         """What the group stage adds to each attempt.
@@ -137,33 +163,17 @@ class Rubric:
         Raises:
             EnvError: a criterion failed, or did not give one score for each attempt.
         """
+        if not told:
+            return []
         chosen = [criterion for criterion in self.criteria if criterion.stage == "group"]
-        rows: list[list[float]] = []
-        for criterion, scores in zip(
-            chosen, await _together(self._score(criterion, tuple(told)) for criterion in chosen), strict=True
-        ):
-            try:
-                row = list(scores)
-            except TypeError as error:
-                raise EnvError(
-                    f"group reward {criterion.name!r} gave {type(scores).__name__}: return a score for each attempt"
-                ) from error
-            if len(row) != len(told):
-                raise EnvError(f"group reward {criterion.name!r} gave {len(row)} scores for {len(told)} attempts")
-            rows.append([_number(criterion, score) for score in row])
+        rows = await _together(self._score(criterion, tuple(told)) for criterion in chosen)
+        rows = [_row(criterion, scores, len(told)) for criterion, scores in zip(chosen, rows, strict=True)]
         return [_reward(chosen, [row[index] for row in rows]) for index in range(len(told))]
 
     async def _score(self, criterion: Criterion, told: Conversation | tuple[Conversation, ...]) -> Any:
         if not criterion.cached:
             return await self._timed(criterion, told)
-        key = (criterion.name, _digest(told))
-        if key in self._cache:
-            self._cache.move_to_end(key)
-            return self._cache[key]
-        score = self._cache[key] = await self._timed(criterion, told)
-        if len(self._cache) > CACHED:
-            self._cache.popitem(last=False)
-        return score
+        return await self._cache.get((criterion.name, _digest(told)), lambda: self._timed(criterion, told))
 
     async def _timed(self, criterion: Criterion, told: Conversation | tuple[Conversation, ...]) -> Any:
         began = time.monotonic()
@@ -189,35 +199,51 @@ async def _together(scores: Iterable[Awaitable[Any]]) -> list[Any]:
 async def _call(criterion: Criterion, told: Any) -> Any:
     try:
         async with asyncio.timeout(criterion.timeout_s) as clock:
-            if _asynchronous(criterion.score):
-                return await criterion.score(told)
-            score = await in_thread(lambda: criterion.score(told), name=f"agar-reward-{criterion.name}")
-            return await score if inspect.isawaitable(score) else score
+            return await contained(_graded(criterion, told))
     except AgarError:
         raise
     except Exception as error:
         if clock.expired():
             raise EnvError(f"reward {criterion.name!r} gave no score within {criterion.timeout_s:g} s") from error
-        raise EnvError(f"reward {criterion.name!r} raised {type(error).__name__}: {error}") from error
+        raise EnvError(f"reward {criterion.name!r} raised {contract.told(error)}") from error
 
 
-def _asynchronous(score: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(score) or inspect.iscoroutinefunction(type(score).__call__)
+async def _graded(criterion: Criterion, told: Any) -> Any:
+    if inspect.iscoroutinefunction(criterion.score) or inspect.iscoroutinefunction(type(criterion.score).__call__):
+        return await criterion.score(told)
+    score = await in_thread(lambda: criterion.score(told), name=f"agar-reward-{criterion.name}")
+    return await score if inspect.isawaitable(score) else score
 
 
-def _number(criterion: Criterion, score: Any) -> float:
+def _within(value: Any, least: float) -> bool:
+    """Whether this is a number that is at least so large, and that float32 holds."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    number: Any = value
+    return bool(least <= number <= contract.LARGEST_REWARD)
+
+
+def _row(criterion: Criterion, scores: Any, attempts: int) -> list[Any]:
     try:
-        number = float(score)
-    except (TypeError, ValueError) as error:
-        raise EnvError(f"reward {criterion.name!r} gave {score!r}: return a number") from error
-    if not math.isfinite(number):
-        raise EnvError(f"reward {criterion.name!r} gave {number}: return a finite number")
-    return number
+        if isinstance(scores, Mapping | AbstractSet):  # whose order is not that of the attempts
+            raise TypeError
+        row = list(scores)
+    except Exception as error:
+        raise EnvError(
+            f"group reward {criterion.name!r} gave {type(scores).__name__}: return a list with a score for each attempt"
+        ) from error
+    if len(row) != attempts:
+        raise EnvError(f"group reward {criterion.name!r} gave {len(row)} scores for {attempts} attempts")
+    return row
 
 
-def _reward(criteria: Sequence[Criterion], scores: Sequence[float]) -> Reward:
-    total = math.fsum(criterion.weight * score for criterion, score in zip(criteria, scores, strict=True))
-    parts = {criterion.name: score for criterion, score in zip(criteria, scores, strict=True)}
+def _reward(criteria: Sequence[Criterion], scores: Sequence[Any]) -> Reward:
+    parts, weighted = {}, []
+    for criterion, given in zip(criteria, scores, strict=True):
+        score = parts[criterion.name] = contract.checked_number(given, what=f"reward {criterion.name!r} gave")
+        by_weight = f"reward {criterion.name!r} gave {score:g}, which by its weight of {criterion.weight:g} is"
+        weighted.append(contract.checked_number(float(criterion.weight) * score, what=by_weight))
+    total = contract.checked_number(math.fsum(weighted), what=f"the rewards {', '.join(parts)} sum to")
     return Reward(total=total, parts=parts)
 
 

@@ -70,6 +70,26 @@ async def hang(conversation):
     await asyncio.Event().wait()
 
 
+async def gives_up(conversation):
+    raise asyncio.CancelledError
+
+
+async def leaves(conversation):
+    sys.exit(4)
+
+
+def leaves_in_its_thread(conversation):
+    sys.exit(4)
+
+
+class Odd:
+    def __float__(self):
+        raise KeyError("x")
+
+    def __repr__(self):
+        raise KeyError("x")
+
+
 @pytest.mark.parametrize(
     ("score", "said"),
     [
@@ -79,9 +99,20 @@ async def hang(conversation):
         (lambda c: float("nan"), "reward 'it' gave nan"),
         (lambda c: "high", "reward 'it' gave 'high': return a number"),
         (lambda c: None, "reward 'it' gave None"),
+        (lambda c: "0.5", "reward 'it' gave '0.5': return a number"),
+        (lambda c: 10**400, "reward 'it' gave 1000"),
+        (lambda c: 1e39, r"reward 'it' gave 1e\+39: .*float32"),
+        (lambda c: -1e39, r"reward 'it' gave -1e\+39"),
+        (lambda c: Odd(), "reward 'it' gave a Odd whose repr raises"),
+        (gives_up, "reward 'it' raised RuntimeError: raised CancelledError"),
+        (leaves, "reward 'it' raised RuntimeError: raised SystemExit"),
+        (leaves_in_its_thread, "reward 'it' raised RuntimeError: raised SystemExit"),
     ],
-    ids=["raises", "times out", "hangs", "nan", "text", "none"],
-)
+    ids=[
+        "raises", "times out", "hangs", "nan", "text", "none", "number in a text", "beyond float64", "beyond float32",
+        "below it", "odd", "cancels itself", "exits", "exits in its thread",
+    ],
+)  # fmt: skip
 async def test_a_failing_reward_is_the_environments_failure(score, said):
     limit_s = 0.05 if score is hang else 60.0
     with pytest.raises(EnvError, match=said):
@@ -91,7 +122,8 @@ async def test_a_failing_reward_is_the_environments_failure(score, said):
 @pytest.mark.parametrize(
     ("score", "said"),
     [
-        (lambda g: 1.0, "return a score for each attempt"),
+        (lambda g: 1.0, "with a score for each attempt"),
+        (lambda g: {"a": 1, "b": 2}, "gave dict: return a list"),
         (lambda g: [1.0], "gave 1 scores for 2"),
         (boom, "no such page"),
     ],
@@ -99,6 +131,64 @@ async def test_a_failing_reward_is_the_environments_failure(score, said):
 async def test_a_failing_group_reward_too(score, said):
     with pytest.raises(EnvError, match=said):
         await Rubric([Criterion(name="it", score=score, stage="group")]).grade_group([told(), told("30")])
+
+
+async def test_a_weighted_score_or_a_total_beyond_float32_is_the_environments_failure_too():
+    heavy = Rubric([Criterion(name="it", score=lambda c: 1e30, weight=1e30)])
+    with pytest.raises(EnvError, match=r"reward 'it' gave 1e\+30, which by its weight of 1e\+30 is 1e\+60"):
+        await heavy.grade("trajectory", told())
+    sums = Rubric([Criterion(name=name, score=lambda c: 3e38) for name in ("a", "b")])
+    with pytest.raises(EnvError, match=r"the rewards a, b sum to 6e\+38"):
+        await sums.grade("trajectory", told())
+    group = Rubric([Criterion(name="it", score=lambda g: [1e30] * len(g), weight=1e30, stage="group")])
+    with pytest.raises(EnvError, match="reward 'it' gave"):
+        await group.grade_group([told(), told()])
+
+
+async def test_who_cancels_a_grading_has_it_cancelled():
+    for cached in (False, True):
+        grading = asyncio.create_task(
+            Rubric([Criterion(name="it", score=hang, cached=cached)]).grade("trajectory", told())
+        )
+        await asyncio.sleep(0.01)
+        grading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await grading
+
+
+async def test_a_group_of_none_has_no_rewards():
+    assert await Rubric([Criterion(name="it", score=lambda g: [], stage="group")]).grade_group([]) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"stage": "trajectry"}, "stage: expected one of turn, trajectory, group, got 'trajectry'"),
+        ({"stage": ["turn"]}, "stage: expected one of"),
+        ({"weight": float("nan")}, "weight: expected a finite number within float32, got nan"),
+        ({"weight": float("-inf")}, "weight: expected a finite number"),
+        ({"weight": 1e39}, "weight: expected a finite number"),
+        ({"weight": 10**400}, "weight: expected a finite number"),
+        ({"weight": "0.5"}, "weight: expected a finite number within float32, got '0.5'"),
+        ({"weight": True}, "weight: expected a finite number"),
+        ({"timeout_s": 0}, "timeout_s: expected a finite number above 0, got 0"),
+        ({"timeout_s": float("inf")}, "timeout_s: expected"),
+        ({"timeout_s": float("nan")}, "timeout_s: expected"),
+        ({"score": 1.0}, "score: expected a function of a Conversation, got 1.0"),
+        ({"cached": "yes"}, "cached: expected True or False, got 'yes'"),
+        ({"name": ""}, "name: expected a text that is not empty, got ''"),
+        ({"name": 3}, "name: expected a text"),
+    ],
+)
+def test_what_could_not_be_graded_is_refused_when_it_is_written(fields, said):
+    with pytest.raises(ConfigError, match=said):
+        Criterion(**{"name": "it", "score": right, **fields})
+
+
+def test_a_rubric_is_of_criteria():
+    for criteria in ([right], right, ["a"]):
+        with pytest.raises(ConfigError, match="expected criteria, got"):
+            Rubric(criteria)
 
 
 async def test_an_error_that_says_whose_fault_it_is_passes_through():
@@ -124,7 +214,7 @@ async def test_all_criteria_end_before_the_first_failure_is_raised():
     assert ended == [1]
 
 
-async def test_a_cached_criterion_grades_the_same_conversation_once(monkeypatch):
+async def test_a_cached_criterion_grades_the_same_conversation_once():
     asked = []
 
     def count(conversation):
@@ -134,10 +224,21 @@ async def test_a_cached_criterion_grades_the_same_conversation_once(monkeypatch)
     rubric = Rubric([Criterion(name="n", score=count, cached=True)])
     totals = [(await rubric.grade("trajectory", told(reply))).total for reply in ("a", "b", "a", "b")]
     assert totals == [1.0, 2.0, 1.0, 2.0]
-    monkeypatch.setattr("agar.envs.rubric.CACHED", 1)
-    await rubric.grade("trajectory", told("c"))
-    await rubric.grade("trajectory", told("a"))  # which had to make room
-    assert asked == ["a", "b", "c", "a"]
+    assert asked == ["a", "b"]
+
+
+async def test_a_cached_criterion_grades_equal_conversations_at_once_only_once():
+    asked = []
+
+    async def judge(conversation):
+        asked.append(conversation.reply)
+        await asyncio.sleep(0)
+        return 0.5
+
+    rubric = Rubric([Criterion(name="judge", score=judge, cached=True)])
+    grades = await asyncio.gather(*(rubric.grade("trajectory", told()) for _ in range(5)))
+    assert [grade.total for grade in grades] == [0.5] * 5
+    assert asked == ["29"]
 
 
 async def test_a_cached_group_criterion_looks_at_the_rewards_too():
