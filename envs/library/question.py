@@ -3,6 +3,9 @@
 A recipe gives it questions (`path`) and a rubric; by itself it asks for sums of two numbers below a hundred.
 """
 
+from string import ascii_uppercase
+
+from agar.envs.rewards.extract import gold_of
 from agar.envs.rewards.maths import maths
 from agar.envs.rubric import Conversation, Criterion, Rubric
 from agar.envs.single_turn import SingleTurnEnv
@@ -48,9 +51,17 @@ class Question(SingleTurnEnv):
         return Reward(total=turn.total + whole.total, parts={**turn.parts, **whole.parts})
 
     def gold(self) -> str | None:
-        """The task's answer, where it has one."""
+        """The task's answer, where it has one: the first of several; of choices, the letter of the one it numbers.
+
+        Raises:
+            EnvError: it is neither a text nor a number, nor a list of them.
+        """
         answer = self.task.payload.get("answer")
-        return None if answer is None else str(answer)
+        if answer is None:
+            return None
+        if self.task.payload.get("choices") and isinstance(answer, int) and 0 <= answer < len(ascii_uppercase):
+            return ascii_uppercase[answer]
+        return gold_of(Conversation(task=self.task, messages=()), "answer")[0]
 
     def _asked(self) -> tuple[Message, ...]:
         messages = self.task.payload.get("messages")

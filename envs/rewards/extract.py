@@ -1,8 +1,9 @@
 """Where in a reply its answer stands, and what the right one is."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from agar.envs.contract import shown
 from agar.envs.rubric import Conversation
 from agar.errors import EnvError
 
@@ -11,6 +12,7 @@ Extract = Callable[[str], str | None]
 
 BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 """Where a box begins."""
+_SQUAD = {"text", "answer_start"}
 
 
 def whole(reply: str) -> str | None:
@@ -61,11 +63,21 @@ def after(mark: str) -> Extract:
 def gold_of(told: Conversation, name: str) -> list[str]:
     """The right answers: an entry of the task's payload, one or a list of them, as text.
 
+    SQuAD's table of answers (`{"text": […], "answer_start": […]}`) is the list of its texts.
+
     Raises:
-        EnvError: the task has no such entry, or an empty list.
+        EnvError: the task has no such entry, an empty list, or something that is neither a text nor a number.
     """
     value = told.task.payload.get(name)
+    if isinstance(value, Mapping) and set(value) == _SQUAD:
+        value = value["text"]
     answers = list(value) if isinstance(value, (list, tuple)) else [value]
     if value is None or not answers:
         raise EnvError(f"task {told.task.key!r} has no {name!r} in its payload: name the entry that holds the answer")
+    for answer in answers:
+        if not isinstance(answer, str | int | float):
+            raise EnvError(
+                f"task {told.task.key!r}: {name} holds {shown(answer)}: expected a text, a number, a list of them, or "
+                'SQuAD\'s {"text": […], "answer_start": […]}'
+            )
     return [str(answer) for answer in answers]

@@ -3,7 +3,7 @@
 import pytest
 
 from agar.envs.library.question import Question, tasks
-from agar.envs.rewards import exact_match, matches
+from agar.envs.rewards import exact_match, matches, maths, multiple_choice
 from agar.envs.rubric import Criterion, Rubric
 from agar.envs.runner import as_async
 from agar.errors import ConfigError, EnvError
@@ -56,3 +56,36 @@ async def test_what_cannot_be_asked_or_graded_is_the_environments_fault():
         await answer(Question(), TaskRow(key="k", prompt="?"), "4")
     with pytest.raises(ConfigError, match="cannot be found"):
         Question(rubric="nowhere:rubric")
+
+
+@pytest.mark.parametrize(
+    ("score", "payload", "gold"),
+    [
+        (exact_match(), {"answer": {"text": ["Paris", "the city"], "answer_start": [1, 2]}}, "Paris"),
+        (multiple_choice(), {"answer": 2, "choices": ["3", "1", "0", "2"]}, "C"),
+        (maths(symbolic=False), {"answer": [5, "five"]}, "5"),
+        (exact_match(), {}, None),
+    ],
+)
+async def test_its_gold_is_the_right_answer(score, payload, gold):
+    env = Question(rubric=Rubric([Criterion(name="right", score=score)]))
+    task = TaskRow(key="k", prompt="?", payload=payload)
+    await env.areset(options={"task": task})
+    assert env.gold() == gold
+    if gold is not None:
+        assert (await answer(env, task, gold))[1] == 1.0
+
+
+async def test_a_right_choice_that_is_none_of_them_is_no_zero():
+    env = Question(rubric=Rubric([Criterion(name="right", score=multiple_choice())]))
+    with pytest.raises(EnvError, match="is none of the choices"):
+        await answer(env, TaskRow(key="k", prompt="?", payload={"answer": 7, "choices": ["x", "y"]}), "A")
+
+
+async def test_a_criterion_that_ends_the_process_is_the_environments_failure():
+    async def leave(told):
+        raise SystemExit(4)
+
+    env = Question(rubric=Rubric([Criterion(name="it", score=leave)]))
+    with pytest.raises(EnvError, match="reward 'it' raised"):
+        await answer(env, TaskRow(key="k", prompt="?"), "A")

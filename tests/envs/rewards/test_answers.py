@@ -45,3 +45,9 @@ def test_the_answer_may_stand_in_a_tag(told):
     score = exact_match(extract=tagged("answer"))
     assert score(told("I think <answer>Paris</answer>", answer="Paris")) == 1.0
     assert score(told("Paris", answer="Paris")) == 0.0
+
+
+def test_squads_own_answers_are_graded(told):
+    answers = {"text": ["Paris", "Paris, France"], "answer_start": [3, 3]}
+    assert exact_match()(told("paris", answer=answers)) == 1.0
+    assert f1()(told("in Paris, France", answer=answers)) == pytest.approx(0.8)  # 2 of 3, 2 of 2

@@ -34,3 +34,17 @@ def test_the_right_answer_is_one_or_several(told):
     for payload in ({}, {"answer": []}, {"answer": None}):
         with pytest.raises(EnvError, match="no 'answer' in its payload"):
             gold_of(told("", **payload), "answer")
+
+
+def test_squads_table_of_answers_is_the_list_of_its_texts(told):
+    answers = {"text": ["Paris", "the city of Paris"], "answer_start": [3, 8]}
+    assert gold_of(told("", answers=answers), "answers") == ["Paris", "the city of Paris"]
+    unanswerable = {"text": [], "answer_start": []}  # as in SQuAD 2
+    with pytest.raises(EnvError, match="no 'answers' in its payload"):
+        gold_of(told("", answers=unanswerable), "answers")
+
+
+@pytest.mark.parametrize("value", [{"text": ["a"]}, {"a": 1}, [None], [["a"]], [{"text": "a"}], b"a"])
+def test_what_is_no_answer_is_refused(told, value):
+    with pytest.raises(EnvError, match="expected a text, a number, a list of them, or SQuAD's"):
+        gold_of(told("", answer=value), "answer")
