@@ -14,8 +14,12 @@ from agar.envs.checks import api, determinism, failures, hacks, rewards
 from agar.envs.checks.subject import Fault, NotApplicable, Subject
 from agar.envs.registry import spec
 from agar.errors import AgarError, ConfigError, DeadlineError
+from agar.tool_servers.background import in_thread
 
 logger = logging.getLogger(__name__)
+
+_GRACE_S = 1.0
+"""How long a check whose deadline has passed may take to let go of what it holds."""
 
 LEVELS = ("L0", "L1", "L2", "L3", "L4")
 """The levels, in the order in which they are checked."""
@@ -59,7 +63,10 @@ class Report:
         return "\n".join(lines)
 
 
-_CHECKS: tuple[tuple[str, Callable[[Subject], Awaitable[str]]], ...] = (
+Look = Callable[[Subject], Awaitable[str]]
+"""Gives what it saw, or raises `Fault`, `NotApplicable`, or what the environment raised."""
+
+_CHECKS: tuple[tuple[str, Look], ...] = (
     ("L0", api.gymnasium_interface),
     ("L0", api.gymnasium_make),
     ("L0", api.spaces),
@@ -98,7 +105,8 @@ def check_env(
         check_timeout_s: the deadline of each check.
 
     Returns:
-        The report. What the environment raises is a finding in it, not an error.
+        The report. What the environment raises is a finding in it, not an error; one that ends its process (a crash,
+        `os._exit`) ends the caller's. `agar env check` reports that too.
 
     Raises:
         ConfigError: nobody registered the name, or a level is unknown.
@@ -114,38 +122,65 @@ async def acheck_env(
     check_timeout_s: float = 120.0,
 ) -> Report:
     """`check_env`, from asynchronous code."""
-    unknown = sorted(set(levels) - set(LEVELS))
-    if unknown:
-        raise ConfigError(f"unknown level {unknown[0]!r}: choose among {', '.join(LEVELS)}")
+    chosen = checks_of(levels)
     spec(id)  # an unknown name is the caller's mistake, not a finding
     subject = Subject(id=id, kwargs=dict(kwargs or {}))
-    chosen = [(level, check) for level, check in _CHECKS if level in levels]
     checks = [await run_check(level, check, subject, check_timeout_s) for level, check in chosen]
     return Report(env=id, checks=tuple(checks))
 
 
-async def run_check(
-    level: str, check: Callable[[Subject], Awaitable[str]], subject: Subject, timeout_s: float
-) -> Check:
+def checks_of(levels: Sequence[str]) -> list[tuple[str, Look]]:
+    """The checks of some levels, each with its level, in order.
+
+    Raises:
+        ConfigError: a level is unknown.
+    """
+    unknown = sorted(set(levels) - set(LEVELS))
+    if unknown:
+        raise ConfigError(
+            f"unknown level {unknown[0]!r}: choose among {', '.join(LEVELS)} (and L5 of `agar env check`)"
+        )
+    return [(level, check) for level, check in _CHECKS if level in levels]
+
+
+def name_of(check: Look) -> str:
+    """What a check looks at, in words."""
+    return str(check.__name__).replace("_", " ")
+
+
+async def run_check(level: str, check: Look, subject: Subject, timeout_s: float) -> Check:
     """Run one check and say what came of it.
+
+    It runs in a thread with an event loop of its own, so that whatever an environment blocks (its constructor, a step
+    that Gymnasium takes, its tasks), the deadline holds; what still runs then is left behind.
 
     Args:
         level: its level.
-        check: gives what it saw, or raises `Fault`, `NotApplicable`, or what the environment raised.
+        check: what to run.
         subject: the environment under check.
         timeout_s: its deadline.
     """
-    name = check.__name__.replace("_", " ")
+    name = name_of(check)
+    late = DeadlineError(f"the check was not over within {timeout_s:g} s")
+
+    async def looked() -> str:
+        try:
+            async with asyncio.timeout(timeout_s) as deadline:
+                return await check(subject)
+        except TimeoutError as error:
+            raise (late if deadline.expired() else error) from None
+
     try:
-        async with asyncio.timeout(timeout_s) as deadline:
-            message = await check(subject)
+        running = in_thread(lambda: asyncio.run(looked()), name=f"agar-check-{name}")
+        await asyncio.wait({running}, timeout=timeout_s + _GRACE_S)
+        if not running.done():
+            raise late
+        message = running.result()
     except NotApplicable as reason:
         return Check(level=level, name=name, ok=True, message=str(reason), skipped=True)
     except (Fault, AgarError) as fault:
         return Check(level=level, name=name, ok=False, message=str(fault))
     except Exception as error:  # the environment's own: it is the finding
-        if isinstance(error, TimeoutError) and deadline.expired():
-            error = DeadlineError(f"the check was not over within {timeout_s:g} s")
         logger.debug("%s %s raised", level, name, exc_info=error)
         return Check(level=level, name=name, ok=False, message=f"{type(error).__name__}: {error}")
     return Check(level=level, name=name, ok=True, message=message)

@@ -63,14 +63,21 @@ def test_a_person_plays(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def test_an_environment_that_breaks_the_contract_is_code_1(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from agar.envs import checker
-
-    failed = checker.Check(level="L0", name="spaces", ok=False, message="not a space")
-    monkeypatch.setattr(checker, "check_env", lambda name, **_: checker.Report(env=name, checks=(failed,)))
-    assert main(["env", "check", "Guess-v0", "--levels", "L0"]) == 1
-    assert "FAIL spaces: not a space" in capsys.readouterr().out
+    (tmp_path / "no_end.py").write_text(
+        "import agar\n"
+        "from agar.envs.library.guess import Guess\n"
+        "class NoEnd(Guess):\n"
+        "    def close(self):\n"
+        "        raise KeyError('lost')\n"
+        "agar.register('NoEnd-v0', NoEnd)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["env", "check", "no_end:NoEnd-v0", "--levels", "L4"]) == 1
+    shown = capsys.readouterr().out
+    assert "FAIL closing: " in shown
+    assert "KeyError: 'lost'" in shown
 
 
 def test_a_module_of_the_current_folder_is_found_and_hides_nothing(tmp_path: Path) -> None:

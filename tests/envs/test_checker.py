@@ -1,6 +1,7 @@
 """The conformance check passes what is sound and names what is not."""
 
 import random
+import threading
 
 import pytest
 
@@ -230,6 +231,24 @@ def test_a_check_that_takes_too_long_is_a_finding():
     register("Slow-v0", Slow, max_turns=8)
     report = check_env("Slow-v0", levels=["L1"], check_timeout_s=0.2)
     assert "not over within 0.2 s" in report.checks[0].message
+
+
+def test_the_deadline_bounds_what_blocks_and_never_returns_too():
+    done = threading.Event()
+
+    class Stuck(Guess):
+        def step(self, action):
+            done.wait()
+            return super().step(action)
+
+    register("Stuck-v0", Stuck, max_turns=8)
+    try:
+        report = check_env("Stuck-v0", levels=["L0"], check_timeout_s=1.0)
+    finally:
+        done.set()
+    late = [check.name for check in report.checks if "not over within 1 s" in check.message]
+    assert {"gymnasium interface", "gymnasium make", "episodes end"} <= set(late)
+    assert len(report.checks) == 5
 
 
 def test_unknown_names_and_levels_are_the_callers_mistake():

@@ -87,14 +87,12 @@ def show_list(*, as_json: bool) -> int:
 
 
 def check(name: str, *, levels: str = "", kwargs: dict[str, Any] | None = None, as_json: bool = False) -> int:
-    """Run the conformance kit over an environment; 1 where a level fails."""
-    from agar.envs.checker import LEVELS, Report, check_env
-    from agar.rollout.checker import check_trainable
+    """Run the conformance kit over an environment, in a process that it may end; 1 where a level fails."""
+    from agar.cli.env_check import check_apart
+    from agar.envs.checker import LEVELS
 
     wanted = [level.strip() for level in levels.split(",")] if levels else [*LEVELS, "L5"]
-    report = check_env(name, kwargs=kwargs, levels=[level for level in wanted if level != "L5"])
-    if "L5" in wanted:
-        report = Report(env=report.env, checks=(*report.checks, check_trainable(name, kwargs=kwargs)))
+    report = check_apart(name, kwargs=kwargs or {}, levels=wanted)
     print(json.dumps({**asdict(report), "ok": report.ok}, indent=2) if as_json else report)
     return 0 if report.ok else 1
 

@@ -222,6 +222,12 @@ def test_a_class_of_the_callers_script_is_found(tmp_path):
     assert 'under `if __name__ == "__main__":`' in bad.stderr
 
 
+def test_a_class_that_no_file_holds_is_told_to_move_to_one():
+    run = subprocess.run([sys.executable, "-"], input=SCRIPT + USE, capture_output=True, text=True, timeout=50)
+    assert "Here-v0 is defined where no other process can read it" in run.stderr
+    assert 'make "my_module:Here-v0"' in run.stderr
+
+
 def test_sets_have_the_same_order_in_every_process(tmp_path, monkeypatch):
     (tmp_path / "sets.py").write_text(
         "import agar\n"
