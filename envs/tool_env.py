@@ -66,6 +66,13 @@ class ToolEnv(AsyncEnv):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._tools = tools_of(cls)
+        for made in cls._tools.values():
+            method = made.method.__name__
+            if hasattr(ToolEnv, method) and method != ToolEnv.submit.__name__:  # which is a tool itself
+                raise ConfigError(
+                    f"{cls.__name__}: the tool {method!r} takes the place of the environment's own {method!r}: give "
+                    f"the method another name; @tool(name={made.spec.name!r}) keeps the tool's"
+                )
         if not cls.submits:
             cls._tools = {name: item for name, item in cls._tools.items() if item.method is not ToolEnv.submit}
 

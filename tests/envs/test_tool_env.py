@@ -9,7 +9,7 @@ import agar
 from agar.envs.artifacts import Artifacts
 from agar.envs.runner import as_async
 from agar.envs.tool_env import ToolEnv, tool
-from agar.errors import EnvError, SandboxError, ToolError, UnsupportedPlatformError
+from agar.errors import ConfigError, EnvError, SandboxError, ToolError, UnsupportedPlatformError
 from agar.sandbox.base import ExecResult
 from agar.sandbox.config import SandboxSpec
 from agar.sandbox.fake import FakeSandbox
@@ -422,6 +422,32 @@ async def test_a_judges_sandbox_that_fails_is_nobodys_fault(judged):
     env.make_sandbox, env.grade = broken, grade
     _, _, _, truncated, info = await runner.astep(Artifacts(files={}).to_text())
     assert (truncated, info["failure"]) == (True, Outcome.INFRA_ERROR)
+
+
+@pytest.mark.parametrize("method", ["close", "answer", "reset", "render", "tools", "spec"])
+def test_a_tool_does_not_take_the_place_of_what_the_environment_needs(method):
+    def body(self) -> str:
+        """Do it."""
+        return "done"
+
+    body.__name__ = method
+    with pytest.raises(ConfigError, match=f"Taken: the tool '{method}' takes the place of the environment's own"):
+        type("Taken", (ToolEnv,), {method: tool(body)})
+    body.__name__ = f"do_{method}"
+    free = type("Free", (ToolEnv,), {body.__name__: tool(name=method)(body)})
+    assert [each.name for each in free().tools] == [method]
+
+
+def test_the_tool_that_hands_in_may_be_written_over():
+    class Polite(ToolEnv):
+        submits = True
+
+        @tool
+        def submit(self, answer: str) -> str:
+            """Say goodbye."""
+            return super().submit(answer)
+
+    assert [each.description for each in Polite().tools] == ["Say goodbye."]
 
 
 async def test_an_environment_with_neither_answer_nor_grade_says_so():
