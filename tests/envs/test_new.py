@@ -36,6 +36,22 @@ def test_a_name_that_cannot_be_used_is_refused(name, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "hidden"),
+    [
+        ("json", "standard library"),
+        ("test", "standard library"),
+        ("agar", "uses itself"),
+        ("tests", "uses itself"),
+        ("numpy", "installed package in .*numpy"),
+    ],
+)
+def test_a_name_that_would_hide_something_is_refused(name, hidden, tmp_path):
+    with pytest.raises(ConfigError, match=f"a package '{name}' would hide .*{hidden}"):
+        new_env(name, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_is_there_is_not_written_over(tmp_path):
     new_env("maze", tmp_path)
     with pytest.raises(ConfigError, match="is there already"):
