@@ -25,9 +25,9 @@ from agar.tool_servers.search.index import Index, build
 
 NAMES = 400
 """Names that are asked about, of which the real library's corpus holds more."""
-INVENTED = 20
+INVENTED = 64
 """Invented libraries to warm up on."""
-_REVISION = 1
+_REVISION = 2
 """Goes up when other passages or questions are made of the same library."""
 
 
