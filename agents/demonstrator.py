@@ -46,11 +46,11 @@ class Demonstrator(ScriptedAgent):
         elsewhere = await self._elsewhere(env, rng) if self.err else []
         numbers = count()
 
-        def policy(messages: Sequence[Message], tools: Sequence[ToolSpec], rng: np.random.Generator) -> Turn:
+        async def policy(messages: Sequence[Message], tools: Sequence[ToolSpec], rng: np.random.Generator) -> Turn:
             number = next(numbers)
             if rng.random() < self.err:
                 return elsewhere[min(number, len(elsewhere) - 1)]
-            return _gold(env)
+            return await _gold(env)
 
         return policy
 
@@ -60,15 +60,15 @@ class Demonstrator(ScriptedAgent):
         await env.areset(seed=task.payload.get("seed"), options={"task": task})
         turns = []
         for _ in range(self.max_turns):
-            turns.append(_gold(env))
+            turns.append(await _gold(env))
             *_, terminated, truncated, _ = await env.astep(turns[-1])
             if terminated or truncated:
                 break
         return turns
 
 
-def _gold(env: AsyncEnvLike) -> Turn:
-    turn = env.gold() if isinstance(env, AsyncRunner) else None
+async def _gold(env: AsyncEnvLike) -> Turn:
+    turn = await env.agold() if isinstance(env, AsyncRunner) else None
     if turn is None:
         raise ConfigError(
             "the environment has no gold() to demonstrate: write it (the best next turn from where the episode "

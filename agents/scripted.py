@@ -1,6 +1,7 @@
 """Agents without a model: a function from the conversation to the next turn."""
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,8 +10,10 @@ import numpy as np
 from agar.errors import EnvError
 from agar.types import AsyncEnvLike, Message, Outcome, SessionAccess, TaskRow, ToolSpec, Turn
 
-ScriptedPolicy = Callable[[Sequence[Message], Sequence[ToolSpec], np.random.Generator], Turn | str]
-"""Gives the next turn for the conversation so far, the tools, and a source of chance."""
+ScriptedPolicy = Callable[
+    [Sequence[Message], Sequence[ToolSpec], np.random.Generator], Turn | str | Awaitable[Turn | str]
+]
+"""Gives the next turn for the conversation so far, the tools, and a source of chance; it may be awaitable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +78,8 @@ class ScriptedAgent:
         outcome = Outcome.TRUNCATED
         turns = 0
         while turns < self.max_turns:
-            turn = Turn.of(policy(tuple(messages), env.tools, rng))
+            said = policy(tuple(messages), env.tools, rng)
+            turn = Turn.of(await said if inspect.isawaitable(said) else said)
             observation, gained, terminated, truncated, info = await env.astep(turn)
             turns += 1
             reward += gained

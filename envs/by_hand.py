@@ -47,7 +47,7 @@ async def play_by_hand(
     _show(heard(observation), write)
     turns, reward = 0, 0.0
     while (line := await in_thread(read, name="agar-play")) is not None and line.strip() != "/quit":
-        turn = _turn(line, turns, runner, write)
+        turn = await _turn(line, turns, runner, write)
         if turn is None:
             continue
         observation, gained, terminated, truncated, info = await runner.astep(turn)
@@ -63,7 +63,7 @@ async def play_by_hand(
     return Played(turns=turns, reward=reward, over=False)
 
 
-def _turn(line: str, number: int, runner: AsyncRunner, write: Callable[[str], None]) -> Turn | None:
+async def _turn(line: str, number: int, runner: AsyncRunner, write: Callable[[str], None]) -> Turn | None:
     """The turn that a line stands for, or None where it only asked something."""
     word, _, rest = line.strip().partition(" ")
     match word:
@@ -72,7 +72,7 @@ def _turn(line: str, number: int, runner: AsyncRunner, write: Callable[[str], No
         case "/tools":
             write("\n".join(_signature(spec) for spec in runner.tools) or "There are no tools.")
         case "/gold":
-            gold = runner.gold()
+            gold = await runner.agold()
             write("The author does not say." if gold is None else _spelled(gold))
         case "/call":
             name, _, arguments = rest.strip().partition(" ")

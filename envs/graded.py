@@ -61,6 +61,10 @@ class GradedEnv(AsyncEnv):
         )
         return messages, reward, terminated, truncated, {**info, "reward_parts": parts} if parts else info
 
+    async def agold(self) -> Turn | None:
+        """What the author of the environment inside would do."""
+        return await self._inner.agold()
+
     async def arelease(self) -> None:
         """Let go of what the environment inside holds."""
         inner = awaitable(self.env)
@@ -72,7 +76,7 @@ class GradedEnv(AsyncEnv):
         try:
             super().close()
         finally:
-            self.env.close()
+            self._inner.close()  # in its own thread, once what may still run there has ended
 
 
 def _sum(before: Mapping[str, float], new: Mapping[str, float]) -> dict[str, float]:

@@ -1,23 +1,29 @@
 """The one way in which episodes are driven: any environment as an asynchronous one that answers in messages."""
 
 import asyncio
+import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import gymnasium
 
-from agar.envs.base import Env
+from agar.envs.base import AsyncEnv, Env, gold_of
 from agar.envs.contract import OBSERVATION_CHARS, checked_reset, checked_step, told
 from agar.envs.wrappers.base import awaitable
 from agar.errors import AgarError, EnvError, SandboxError
-from agar.tool_servers.background import DaemonThread
+from agar.tool_servers.background import DaemonThread, awaited, contained
 from agar.types import Message, Outcome, ToolSpec, Turn
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+CLOSE_TIMEOUT_S = 30.0
+"""How long a release or a close is waited for where `step_timeout_s` is not shorter."""
 
 
 def as_async(
@@ -33,7 +39,8 @@ def as_async(
         env: any environment whose observations are texts or messages, wrapped or not. A synchronous one runs in a
             thread of its own, from its first reset to its close.
         max_turns: truncate after this many turns. None takes the limit that it was registered with, if any.
-        step_timeout_s: how long one reset or step may take.
+        step_timeout_s: how long one reset, step or question for gold may take. What lets go of things (a release, a
+            close) has as long, `CLOSE_TIMEOUT_S` at most; it is then left alone with a warning.
         max_observation_chars: the largest observation, in characters of its texts and image URLs.
 
     Returns:
@@ -52,7 +59,9 @@ class AsyncRunner:
     It keeps the contract on the environment's behalf: observations come as lists of messages, the reward is a finite
     float, the turn limit truncates, and what the episode holds is released when it ends. A `SandboxError` out of a
     step becomes a truncated step with `info["failure"] = Outcome.INFRA_ERROR`; anything else that the environment
-    raises becomes an `EnvError`.
+    raises becomes an `EnvError`, a wish to cancel its caller or to end the process included.
+
+    All calls of a synchronous environment see one set of context variables: what its reset sets is there in its steps.
     """
 
     def __init__(
@@ -71,19 +80,29 @@ class AsyncRunner:
         self.turns = 0
         """Turns taken in this episode."""
         self._playing = False
-        self._running: asyncio.Future[Any] | None = None  # the latest call that runs, or ran, in a thread
+        self._closed = False
         self._async = awaitable(env)  # Gymnasium's own wrappers must not be stepped over
         self._thread = DaemonThread(name=f"agar-env-{self._name}")
+        self._context = contextvars.copy_context()
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools that the agent may call."""
         return tuple(getattr(self.env.unwrapped, "tools", ()))
 
-    def gold(self) -> Turn | None:
-        """The best next turn, as the environment's author says; None where they do not."""
+    async def agold(self) -> Turn | None:
+        """The best next turn, as the environment's author says; None where they do not.
+
+        Raises:
+            EnvError: the environment raised, or did not answer in time.
+        """
         env = self.env.unwrapped
-        turn = env.gold() if isinstance(env, Env) else None
+        if not isinstance(env, Env):
+            return None
+        if self._async is not None and isinstance(env, AsyncEnv):
+            turn = await self._within(env.agold(), "gold")
+        else:
+            turn = await self._within(self._blocking(lambda: gold_of(env)), "gold")
         return None if turn is None else Turn.of(turn)
 
     async def areset(
@@ -95,7 +114,7 @@ class AsyncRunner:
             SandboxError: the environment needed its sandbox at once and did not get it.
             EnvError: the environment raised, hung or broke its contract.
         """
-        self._playing = False
+        self._playing = self._closed = False
         options = dict(options) if options is not None else None
         if self._async is not None:
             result = await self._within(self._async.areset(seed=seed, options=options), "reset")
@@ -138,18 +157,35 @@ class AsyncRunner:
     async def aclose(self) -> None:
         """Release the episode and close the environment. Idempotent.
 
-        One that hangs in a call is closed when that returns; nobody waits for it.
+        One that hangs in a call is closed when that returns; nobody waits for it, nor for a close that hangs.
+
+        Raises:
+            EnvError: its release or its close raised.
         """
-        self._playing = False
+        if self._closed:
+            return
         try:
             await self._release()
         finally:
-            if self._running is not None and not self._running.done():
-                logger.warning("%s is still in a call: it is closed when that returns", self._name)
-                self._thread.run(self.env.close)
-            else:
-                await self._blocking(self.env.close)
-            self._thread.stop()
+            closing = self._begin_close()
+            if closing is not None:
+                await self._let_go(asyncio.shield(awaited(closing)), "close")
+
+    def close(self) -> None:
+        """`aclose` for synchronous callers, who have released the episode before. Idempotent.
+
+        Raises:
+            EnvError: its close raised.
+        """
+        closing = None if self._closed else self._begin_close()
+        if closing is None:
+            return
+        try:
+            closing.result(self._patience_s)
+        except Exception as error:
+            if not isinstance(error, FutureTimeoutError) or closing.done():
+                raise self._blamed(error, "close") from error
+            self._leave("close")
 
     async def __aenter__(self) -> Self:
         return self
@@ -163,29 +199,56 @@ class AsyncRunner:
     def _name(self) -> str:
         return self.env.spec.id if self.env.spec is not None else type(self.env.unwrapped).__name__
 
+    @property
+    def _patience_s(self) -> float:
+        return min(self.step_timeout_s, CLOSE_TIMEOUT_S)
+
     async def _within(self, work: Awaitable[T], what: str) -> T:
         try:
             async with asyncio.timeout(self.step_timeout_s) as deadline:
-                return await work
-        except AgarError:
-            raise
-        except SystemExit as error:  # an environment's wish to end the process is its own fault
-            raise EnvError(f"{self._name}.{what} raised {told(error)}") from error
+                return await contained(work)
         except Exception as error:
-            if deadline.expired():
+            if deadline.expired() and not isinstance(error, AgarError):
                 raise EnvError(f"{self._name}.{what} did not return within {self.step_timeout_s:g} s") from error
-            raise EnvError(f"{self._name}.{what} raised {told(error)}") from error
+            raise self._blamed(error, what) from error
+
+    async def _let_go(self, work: Awaitable[None], what: str) -> None:
+        """Await what changes nothing about the episode any more: past its deadline it is left alone."""
+        try:
+            async with asyncio.timeout(self._patience_s) as deadline:
+                await contained(work)
+        except Exception as error:
+            if not deadline.expired() or isinstance(error, AgarError):
+                raise self._blamed(error, what) from error
+            self._leave(what)
+
+    def _leave(self, what: str) -> None:
+        logger.warning("%s.%s did not return within %g s: it is left alone", self._name, what, self._patience_s)
+
+    def _blamed(self, error: Exception, what: str) -> AgarError:
+        """The error as the environment's own, unless it says by its class whose it is."""
+        return error if isinstance(error, AgarError) else EnvError(f"{self._name}.{what} raised {told(error)}")
 
     def _step(self, turn: Turn) -> Any:
         return self.env.step(turn)
 
     async def _blocking(self, call: Callable[[], T]) -> T:
-        """Run a call of the environment's in its thread, once the one before it has ended."""
-        if self._running is not None and not self._running.done():  # its caller gave up on it, and may on this one too
-            await asyncio.wait({self._running})
-        running = self._running = self._thread.run(call)
-        return await asyncio.shield(running)
+        """Run a call of the environment's in its thread, once those before it have ended.
+
+        The caller of one before may have given up on it, and may on this one too: it is then left out.
+        """
+        return await self._thread.run(call, context=self._context)
+
+    def _begin_close(self) -> "Future[None] | None":
+        """Close the environment in its thread; None where nobody should wait for it."""
+        self._closed, self._playing = True, False
+        waits = self._thread.busy
+        closing = self._thread.submit(self.env.close, context=self._context)
+        self._thread.stop()
+        if waits:
+            logger.warning("%s is still in a call: it is closed when that returns", self._name)
+        return None if waits else closing
 
     async def _release(self) -> None:
         if self._async is not None:
-            await self._async.arelease()
+            await self._let_go(self._async.arelease(), "release")

@@ -9,10 +9,8 @@ import asyncio
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from agar.envs.base import Env
 from agar.envs.checker import Check, run_check
 from agar.envs.checks.subject import Fault, NotApplicable, Subject
 from agar.envs.registry import make, spec
@@ -31,9 +29,6 @@ GROUPS = 8
 GROUP_SIZE = 4
 """Attempts at each."""
 _RANDOM_TOKENS = 16
-
-_playing: ContextVar[Any] = ContextVar("agar_checked_env")
-"""The environment of the episode in play."""
 
 
 async def acheck_trainable(id: str, *, kwargs: Mapping[str, Any] | None = None, timeout_s: float = 300.0) -> Check:
@@ -92,13 +87,9 @@ async def _episodes(subject: Subject) -> list[Trace]:
         from agar.rollout.engines.fake import FakeEngine
         from agar.rollout.episode import EpisodeRunner
         from agar.rollout.gateway.server import Gateway
+        from agar.rollout.grading import play_group
     except ImportError as error:
         raise NotApplicable(f'it needs the gateway ({error}): pip install "agar[gateway]"') from error
-
-    def made(name: str, arguments: Mapping[str, Any]) -> Any:
-        env = make(name, **arguments)
-        _playing.set(env)
-        return env
 
     with tempfile.TemporaryDirectory(prefix="agar-check-") as folder:
         family = family_for(await asyncio.to_thread(write_toy_model, folder))
@@ -108,7 +99,12 @@ async def _episodes(subject: Subject) -> list[Trace]:
             RouterClient(engine.url) as client,
             Gateway(engines={"main": client}, families={"main": family}) as gateway,
         ):
-            runner = EpisodeRunner(gateway=gateway, agent=agent, make_env=made, config=RolloutConfig())
+            runner = EpisodeRunner(
+                gateway=gateway,
+                agent=agent,
+                make_env=lambda name, arguments: make(name, **arguments),
+                config=RolloutConfig(),
+            )
             tasks = subject.some(GROUPS)
             attempts = [
                 Attempt(
@@ -126,13 +122,7 @@ async def _episodes(subject: Subject) -> list[Trace]:
                 sampling = Sampling(max_tokens=4096 if attempt.index % 2 else _RANDOM_TOKENS)
                 return await runner.play(attempt, sampling)
 
-            return [task.result() for task in await _gathered([play(attempt) for attempt in attempts])]
-
-
-async def _gathered(plays: Sequence[Any]) -> list[asyncio.Task[Trace]]:
-    """Play at once, each in a context of its own."""
-    async with asyncio.TaskGroup() as group:
-        return [group.create_task(play) for play in plays]
+            return await play_group(attempts, play, None)
 
 
 class GoldAgent:
@@ -154,16 +144,17 @@ class GoldAgent:
         observation, _ = await env.areset(seed=task.payload.get("seed"), options={"task": task})
         messages = list(observation)
         while True:
-            self._leave(messages, env)
+            await self._leave(messages, env)
             turn = await session.chat(messages, tools=env.tools)
             observation, _, terminated, truncated, _ = await env.astep(turn)
             if terminated or truncated:
                 return
             messages += [turn.message(), *observation]
 
-    def _leave(self, messages: list[Message], env: AsyncEnvLike) -> None:
-        unwrapped = _playing.get().unwrapped
-        gold = unwrapped.gold() if isinstance(unwrapped, Env) else None
+    async def _leave(self, messages: list[Message], env: AsyncEnvLike) -> None:
+        from agar.rollout.episode import Watched
+
+        gold = await env.agold() if isinstance(env, Watched) else None
         if gold is not None:
             whole, said = self._family.transcript([*messages, Turn.of(gold).message()], env.tools)
             prompt = self._family.render(messages, env.tools)

@@ -15,11 +15,10 @@ from agar.rollout.config import RolloutConfig
 from agar.rollout.gateway.sealed import SealedSession
 from agar.rollout.gateway.server import Gateway
 from agar.rollout.gateway.session import GatewaySession
+from agar.tool_servers.background import in_task
 from agar.types import Agent, AgentReport, AsyncEnvLike, Message, Outcome, Reward, Sampling, ToolSpec, Turn
 
 logger = logging.getLogger(__name__)
-
-_CLOSE_TIMEOUT_S = 30.0
 
 HOPELESS = (ConfigError, MissingExtraError, UnsupportedPlatformError)
 """What every further attempt would meet again."""
@@ -60,6 +59,10 @@ class Watched:
         self.env_s += time.monotonic() - started
         return observation, info
 
+    async def agold(self) -> Turn | None:
+        """What the environment's author would do next, for agents that check or demonstrate; None where nobody says."""
+        return await self._env.agold() if isinstance(self._env, AsyncRunner) else None
+
     async def astep(self, action: Turn | str) -> tuple[list[Message], float, bool, bool, dict[str, Any]]:
         """Step, attributing any failure to the environment and binding the reward to the turn."""
         started = time.monotonic()
@@ -88,7 +91,7 @@ class Watched:
             self.ended, self.reason = Outcome(info["failure"]), str(info.get("failure_reason", "environment"))
 
 
-def blame(error: Exception, where: str) -> AgarError:
+def blame(error: BaseException, where: str) -> AgarError:
     """The error as the environment's own, unless it says by its class whose it is."""
     if isinstance(error, AgarError):
         return error
@@ -126,11 +129,12 @@ class EpisodeRunner:
         try:
             try:
                 env = as_async(self._make_env(attempt.env, attempt.env_kwargs))
-            except Exception as error:
+            except (Exception, SystemExit, asyncio.CancelledError) as error:
                 raise blame(error, "constructor") from error
             watched = Watched(env, lambda: session.last_node, name=attempt.env)
             async with asyncio.timeout(self._config.episode_timeout_s) as clock:
-                report = await self._agent.play(watched, attempt.task, session)
+                playing = self._agent.play(watched, attempt.task, session)
+                report = await in_task(playing, name=attempt.trajectory)
             outcome, reason = _ending(watched, report)
         except (asyncio.CancelledError, *HOPELESS):
             session.abandon()
@@ -148,8 +152,7 @@ class EpisodeRunner:
 
     async def _close(self, env: AsyncRunner) -> None:
         try:
-            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-                await env.aclose()
+            await env.aclose()
         except Exception as error:
             logger.warning("closing %s failed: %r", type(env.env.unwrapped).__name__, error)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from agar.ledger.trace import Trace
 from agar.rollout.attempt import Attempt
+from agar.tool_servers.background import contained
 
 logger = logging.getLogger(__name__)
 
@@ -24,9 +25,13 @@ async def play_with_retries(attempt: Attempt, play: Play, *, retries: int, count
 
     Returns:
         The trace of the last try.
+
+    Raises:
+        RuntimeError: playing ended with a `CancelledError` that nobody outside had asked for: a task group would take
+            the attempt for one that was called off, and nobody would ever hear of it.
     """
     while True:
-        trace = await play(attempt)
+        trace = await contained(play(attempt))
         if trace.outcome.trainable:
             return trace
         logger.warning("attempt %s failed (%s): %s", trace.trajectory, trace.outcome, trace.reason)

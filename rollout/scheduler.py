@@ -20,6 +20,7 @@ from agar.rollout.buffer import Buffer, Group
 from agar.rollout.config import RolloutConfig, TasksConfig
 from agar.rollout.grading import GradeGroup
 from agar.rollout.retry import Play, play_with_retries
+from agar.tool_servers.background import contained
 from agar.types import GroupId, TaskRow
 
 logger = logging.getLogger(__name__)
@@ -234,7 +235,7 @@ class Scheduler:
     async def _grade(self, group: Group) -> None:
         """Grade the attempts of a group together, now that all have ended."""
         grade = self._streams[group.stream].grade
-        graded = group.traces if grade is None else await grade(group.traces)
+        graded = group.traces if grade is None else await contained(grade(group.traces))
         async with self._changed:
             for index, (before, trace) in enumerate(zip(group.traces, graded, strict=True)):
                 group.finished[index] = trace

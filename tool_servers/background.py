@@ -92,11 +92,15 @@ class DaemonThread:
         ended = self._latest = threading.Event()
 
         def work() -> None:
-            try:
-                if future.set_running_or_notify_cancel():
-                    _settle(future, known, call)
-            finally:
+            if not future.set_running_or_notify_cancel():
                 ended.set()
+                return
+            result, error = _outcome(known, call)
+            ended.set()  # first: whoever has the result must not find this busy with it
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result)  # type: ignore[arg-type]  # None where T allows it
 
         self._calls.put(work)
         if not self._started:
@@ -156,20 +160,18 @@ def _serve(calls: "queue.SimpleQueue[Callable[[], None] | None]", before: thread
         del call  # what it holds is not to live until the next one comes
 
 
-def _settle(future: "Future[T]", context: contextvars.Context, call: Callable[[], T]) -> None:
-    """Run a call; what it raises is its result, whatever it asks for."""
+def _outcome(context: contextvars.Context, call: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    """What a call gives or raises, whatever it asks for."""
     try:
-        result = context.run(call)
+        return context.run(call), None
     except StopIteration as stop:  # an asyncio future cannot hold one
-        future.set_exception(RuntimeError(f"raised {stop!r}"))
+        return None, RuntimeError(f"raised {stop!r}")
     except Exception as raised:
-        future.set_exception(raised)
+        return None, raised
     except BaseException as raised:
         error = RuntimeError(f"raised {raised!r}")
         error.__cause__ = raised
-        future.set_exception(error)
-    else:
-        future.set_result(result)
+        return None, error
 
 
 def _deliver(wanted: asyncio.Future[T], done: "Future[T]") -> None:

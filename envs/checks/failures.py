@@ -74,7 +74,7 @@ async def slow_tool(subject: Subject) -> str:
         await _start(runner, subject.some(1)[0])
         try:
             async with asyncio.timeout(10):
-                observation, _, terminated, truncated, _ = await runner.astep(gold(runner, 0))
+                observation, _, terminated, truncated, _ = await runner.astep(await gold(runner, 0))
         except TimeoutError as error:
             raise Fault("a hanging tool held up its step for 10 s: await the sandbox inside the tool") from error
         if not sandbox.used:
@@ -101,8 +101,14 @@ async def malformed_turns(subject: Subject) -> str:
 async def closing(subject: Subject) -> str:
     """It can be closed twice, and in the middle of an episode."""
     runner = subject.new()
+    close = runner.env.close
+
+    def twice() -> None:  # both in the environment's own thread
+        close()
+        close()
+
+    runner.env.close = twice  # type: ignore[method-assign]
     await _start(runner, subject.some(1)[0])
-    await runner.aclose()
     await runner.aclose()
     return "it closes in mid-episode, and twice"
 
@@ -114,7 +120,7 @@ async def _gold_in(subject: Subject, sandbox: BrokenSandbox) -> tuple[dict[str, 
         await _start(runner, subject.some(1)[0])
         total = 0.0
         for turn in range(100):
-            _, reward, terminated, truncated, info = await runner.astep(gold(runner, turn))
+            _, reward, terminated, truncated, info = await runner.astep(await gold(runner, turn))
             total += reward
             if terminated or truncated:
                 break

@@ -1,6 +1,7 @@
 """The environment under check, and ways to play it."""
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,7 +38,7 @@ class Played:
         return sum(self.rewards)
 
 
-NextTurn = Callable[[AsyncRunner, int], Turn | None]
+NextTurn = Callable[[AsyncRunner, int], Turn | Awaitable[Turn | None] | None]
 """Gives a check's next turn from the environment and the turn's number; None stops the episode."""
 
 
@@ -73,7 +74,7 @@ async def play(runner: AsyncRunner, task: TaskRow, next_turn: NextTurn) -> Playe
     rewards: list[float] = []
     ends: list[tuple[bool, bool]] = []
     turns: list[Turn] = []
-    while (turn := next_turn(runner, len(turns))) is not None:
+    while (turn := await _given(next_turn(runner, len(turns)))) is not None:
         if len(turns) == ENDLESS_TURNS:
             raise Fault(f"an episode was not over after {ENDLESS_TURNS} turns: register it with max_turns")
         observation, reward, terminated, truncated, info = await runner.astep(turn)
@@ -90,6 +91,10 @@ async def play(runner: AsyncRunner, task: TaskRow, next_turn: NextTurn) -> Playe
         info=info,
         turns=tuple(turns),
     )
+
+
+async def _given(turn: Turn | Awaitable[Turn | None] | None) -> Turn | None:
+    return await turn if inspect.isawaitable(turn) else turn
 
 
 def always(turn: Turn) -> NextTurn:
@@ -113,13 +118,13 @@ def sampled(seed: int) -> NextTurn:
     return next_turn
 
 
-def gold(runner: AsyncRunner, index: int) -> Turn:
+async def gold(runner: AsyncRunner, index: int) -> Turn:
     """What the environment's `gold` says.
 
     Raises:
         NotApplicable: the environment has no `gold`.
     """
-    turn = runner.gold()
+    turn = await runner.agold()
     if turn is None:
         raise NotApplicable("the environment has no gold(): write it to have its reward checked")
     return turn

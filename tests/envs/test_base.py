@@ -11,7 +11,7 @@ from gymnasium.utils.env_checker import check_env
 import agar
 from agar.envs.base import AsyncEnv, Env
 from agar.envs.registry import registered
-from agar.errors import DeadlineError
+from agar.errors import DeadlineError, EnvError
 from agar.types import ToolCall, ToolSpec, Turn
 
 
@@ -163,4 +163,31 @@ def test_an_environment_without_a_step_says_so():
     env.reset()
     with pytest.raises(NotImplementedError, match="Empty must write astep"):
         env.step("a")
+    env.close()
+
+
+class Exits(AsyncEnv):
+    """Wants to end the process, in a task that it makes itself."""
+
+    async def areset(self, *, seed=None, options=None):
+        await super().areset(seed=seed, options=options)
+        return "hello", {}
+
+    async def astep(self, action):
+        async def leave():
+            raise SystemExit(3)
+
+        self.made = asyncio.create_task(leave())
+        self.made.add_done_callback(lambda task: task.exception())  # seen
+        await asyncio.sleep(60)
+
+
+def test_an_environment_that_ended_its_own_loop_gets_another_and_can_be_closed():
+    env = Exits()
+    env.reset()
+    with pytest.raises(EnvError, match=r"agar-env-Exits has ended \(a task that was made in it raised SystemExit\(3\)"):
+        env.step("x")
+    assert env.reset()[0] == "hello"
+    with pytest.raises(EnvError, match="has ended"):
+        env.step("x")
     env.close()

@@ -1,6 +1,7 @@
 """as_async keeps the contract on every environment's behalf."""
 
 import asyncio
+import contextvars
 import threading
 import time
 
@@ -8,7 +9,9 @@ import gymnasium
 import pytest
 
 from agar.envs.base import AsyncEnv, Env
+from agar.envs.graded import GradedEnv
 from agar.envs.registry import make
+from agar.envs.rubric import Criterion, Rubric
 from agar.envs.runner import as_async
 from agar.errors import EnvError, SandboxError
 from agar.types import AsyncEnvLike, Message, Outcome, Turn
@@ -260,3 +263,235 @@ async def test_an_environment_that_hangs_is_closed_when_it_returns_and_nobody_wa
     env.go.set()
     assert await asyncio.to_thread(env.closed.wait, 5)
     assert env.log[-1] == ("close", 1), "not before the step had ended"
+
+
+async def cancels_a_task_of_its_own():
+    task = asyncio.create_task(asyncio.sleep(60))
+    task.cancel()
+    await task
+
+
+@pytest.mark.parametrize("where", ["areset", "astep", "agold", "arelease"])
+@pytest.mark.parametrize("fault", [cancels_a_task_of_its_own, "exit"])
+async def test_an_environment_that_would_end_its_caller_is_named(where, fault):
+    class Selfish(SaysLater):
+        async def _does(self, place):
+            if place == where and self.ready:
+                if fault == "exit":
+                    raise SystemExit(3)
+                await fault()
+
+        async def areset(self, *, seed=None, options=None):
+            await self._does("areset")
+            return await super().areset(seed=seed, options=options)
+
+        async def astep(self, action):
+            await self._does("astep")
+            return await super().astep(action)
+
+        async def agold(self):
+            await self._does("agold")
+
+        async def arelease(self):
+            await self._does("arelease")
+
+    env = Selfish(step=("bye", 1.0, True, False, {}))
+    env.ready = False
+    runner = as_async(env)
+    await runner.areset()
+    env.ready = True
+    raised = r"SystemExit\(3\)" if fault == "exit" else "CancelledError"
+    with pytest.raises(EnvError, match=rf"Selfish\.{where[1:]} raised .*{raised}"):
+        await {"areset": runner.areset, "agold": runner.agold}.get(where, lambda: runner.astep("x"))()
+
+
+async def test_a_step_that_is_cancelled_from_outside_ends_at_once():
+    inside = asyncio.Event()
+
+    class Waits(SaysLater):
+        async def astep(self, action):
+            inside.set()
+            await asyncio.sleep(60)
+
+    runner = as_async(Waits())
+    await runner.areset()
+    step = asyncio.create_task(runner.astep("x"))
+    await inside.wait()
+    step.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await step
+
+
+class Threaded(Env):
+    """What SQLite does: every call must come from the thread of the first one."""
+
+    def __init__(self):
+        self.calls = []
+
+    def _note(self, what):
+        self.calls.append((what, threading.get_ident()))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._note("reset")
+        return "hello", {}
+
+    def step(self, action):
+        self._note("step")
+        return "", 1.0, True, False, {}
+
+    def gold(self):
+        self._note("gold")
+        return "the answer"
+
+    def close(self):
+        self._note("close")
+
+
+@pytest.mark.parametrize("graded", [False, True])
+async def test_all_calls_of_a_synchronous_environment_come_from_one_thread(graded):
+    env = Threaded()
+    rubric = Rubric([Criterion(name="one", score=lambda told: 1.0)])
+    async with as_async(GradedEnv(env, rubric) if graded else env) as runner:
+        await runner.areset()
+        assert await runner.agold() == Turn(text="the answer")
+        await runner.astep("x")
+        await runner.aclose()
+    assert [what for what, _ in env.calls] == ["reset", "gold", "step", "close"], "and it is closed once"
+    assert len({thread for _, thread in env.calls} - {threading.get_ident()}) == 1
+
+
+async def test_gold_of_an_environment_that_is_driven_comes_from_its_loop():
+    class Driven(AsyncEnv):
+        async def areset(self, *, seed=None, options=None):
+            await super().areset(seed=seed, options=options)
+            self.loop = asyncio.get_running_loop()
+            return "hello", {}
+
+        def gold(self):
+            return str(asyncio.get_running_loop() is self.loop)
+
+    for env in (Driven(), gymnasium.wrappers.OrderEnforcing(Driven())):
+        async with as_async(env) as runner:
+            await runner.areset()
+            assert await runner.agold() == Turn(text="True")
+
+
+async def test_gold_that_raises_or_hangs_is_the_environments_fault():
+    go = threading.Event()
+
+    class Bad(Says):
+        def gold(self):
+            go.wait(20)
+            raise ValueError("bug")
+
+    async with as_async(Bad(), step_timeout_s=0.05) as runner:
+        await runner.areset()
+        with pytest.raises(EnvError, match=r"Bad\.gold did not return within 0.05 s"):
+            await runner.agold()
+        go.set()
+        runner.step_timeout_s = 20
+        with pytest.raises(EnvError, match=r"Bad\.gold raised ValueError: bug"):
+            await runner.agold()
+
+
+SEEN: contextvars.ContextVar[str] = contextvars.ContextVar("SEEN", default="nothing")
+
+
+async def test_context_variables_last_from_the_reset_to_the_close():
+    class Sets(Says):
+        def reset(self, *, seed=None, options=None):
+            SEEN.set("set in reset")
+            return super().reset(seed=seed)
+
+        def step(self, action):
+            return SEEN.get(), 0.0, False, False, {}
+
+        def close(self):
+            self.last = SEEN.get()
+
+    env = Sets()
+    async with as_async(env) as runner:
+        await runner.areset()
+        assert (await runner.astep("x"))[0][0].text == "set in reset"
+    assert env.last == "set in reset"
+    assert SEEN.get() == "nothing", "and nobody else sees them"
+
+
+def test_another_loop_goes_on_after_a_call_that_the_first_one_gave_up():
+    env = Stuck()
+    runner = as_async(env, step_timeout_s=0.05)
+
+    async def first():
+        await runner.areset()
+        with pytest.raises(EnvError, match="did not return"):
+            await runner.astep("x")
+
+    async def second():
+        runner.step_timeout_s = 20
+        await runner.areset()
+        await runner.aclose()
+
+    asyncio.run(first())
+    env.go.set()
+    asyncio.run(second())
+    assert env.log == [("reset", 1), ("step", 1), ("reset", 1), ("close", 1)]
+
+
+async def test_a_close_that_hangs_is_left_alone_with_a_warning(caplog):
+    go, entered, left = threading.Event(), threading.Event(), threading.Event()
+
+    class Hangs(Says):
+        def close(self):
+            entered.set()
+            go.wait(30)
+            left.set()
+
+    runner = as_async(Hangs(), step_timeout_s=20)
+    await runner.areset()
+    runner.step_timeout_s = 0.05
+    await asyncio.wait_for(runner.aclose(), 20)
+    assert "Hangs.close did not return within 0.05 s: it is left alone" in caplog.text
+    assert not left.is_set()
+    go.set()
+    assert await asyncio.to_thread(left.wait, 20), "it goes on by itself"
+
+
+async def test_a_release_that_hangs_changes_nothing_about_the_episode(caplog):
+    class Hangs(SaysLater):
+        async def arelease(self):
+            await asyncio.sleep(60 if self.released else 0)
+            self.released = 1
+
+    runner = as_async(Hangs(step=("bye", 1.0, True, False, {})), step_timeout_s=20)
+    await runner.areset()
+    runner.step_timeout_s = 0.05
+    assert (await runner.astep("x"))[1:3] == (1.0, True)
+    assert "Hangs.release did not return within 0.05 s: it is left alone" in caplog.text
+    await asyncio.wait_for(runner.aclose(), 20)
+
+
+async def test_a_close_that_raises_is_an_env_error():
+    class Raises(Says):
+        def close(self):
+            raise ValueError("bug")
+
+    runner = as_async(Raises())
+    await runner.areset()
+    with pytest.raises(EnvError, match=r"Raises\.close raised ValueError: bug"):
+        await runner.aclose()
+    await runner.aclose()
+
+
+async def test_what_a_rubric_grades_is_not_closed_while_a_step_of_it_runs(caplog):
+    env = Stuck()
+    runner = as_async(GradedEnv(env, Rubric([Criterion(name="one", score=lambda told: 1.0)])), step_timeout_s=20)
+    await runner.areset()
+    runner.step_timeout_s = 0.05
+    with pytest.raises(EnvError, match="did not return"):
+        await runner.astep("x")
+    await asyncio.wait_for(runner.aclose(), 20)
+    assert "Stuck is still in a call: it is closed when that returns" in caplog.text
+    env.go.set()
+    assert await asyncio.to_thread(env.closed.wait, 20)
+    assert env.log == [("reset", 1), ("step", 1), ("close", 1)]

@@ -60,6 +60,35 @@ class HeapingParts(Echo):
         return "Go on.", 0.0, False, False, {"reward_parts": {"polite": -3e38}}
 
 
+class Selfish(agar.AsyncEnv):
+    """Does to the task that plays it what only its owner should."""
+
+    async def areset(self, *, seed: int | None = None, options: Any = None) -> tuple[str, dict[str, Any]]:
+        await super().areset(seed=seed, options=options)
+        return "Say something.", {}
+
+    async def astep(self, action: Turn) -> Any:
+        raise asyncio.CancelledError
+
+
+class Exiting(Selfish):
+    async def astep(self, action: Turn) -> Any:
+        raise SystemExit(3)
+
+
+class SelfCancelling(Selfish):
+    async def astep(self, action: Turn) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(60)
+
+
+class ExitingAtOnce(Echo):
+    def __init__(self) -> None:
+        raise SystemExit(3)
+
+
 class Unmakeable(Echo):
     def __init__(self) -> None:
         raise OSError("no display")
@@ -95,7 +124,7 @@ class Played:
         self.gateway = gateway
         self.engine = engine
 
-    async def __call__(self, env: type[Echo], *, agent: Any = None, **config: Any) -> Trace:
+    async def __call__(self, env: type[agar.Env], *, agent: Any = None, **config: Any) -> Trace:
         runner = EpisodeRunner(
             gateway=self.gateway,
             agent=agent or ChatAgent(transport="direct"),
@@ -145,6 +174,10 @@ async def test_a_whole_episode_becomes_one_row_with_its_rewards_on_its_turns(mod
         (Raising, Outcome.ENV_ERROR, "gone"),
         (Losing, Outcome.INFRA_ERROR, "sandbox died"),
         (Unmakeable, Outcome.ENV_ERROR, "no display"),
+        (Selfish, Outcome.ENV_ERROR, "Selfish.step raised RuntimeError: raised CancelledError"),
+        (Exiting, Outcome.ENV_ERROR, "Exiting.step raised RuntimeError: raised SystemExit(3)"),
+        (SelfCancelling, Outcome.INFRA_ERROR, "raised CancelledError, though nobody outside"),
+        (ExitingAtOnce, Outcome.ENV_ERROR, "constructor raised SystemExit: 3"),
         (Heaping, Outcome.ENV_ERROR, "Echo-v0: all rewards of the episode so far make 6e+38"),
         (HeapingParts, Outcome.ENV_ERROR, "Echo-v0: all rewards of the episode so far make a part 'polite' of -6e+38"),
     ],

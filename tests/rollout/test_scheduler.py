@@ -222,6 +222,20 @@ async def test_a_defect_in_playing_surfaces_instead_of_hanging():
             await asyncio.wait_for(scheduler.take(), 5)
 
 
+@pytest.mark.parametrize("graded", [False, True])
+async def test_an_attempt_that_cancels_itself_surfaces_instead_of_vanishing(graded):
+    async def selfish(_: Any) -> Any:
+        raise asyncio.CancelledError
+
+    async def play(attempt: Attempt) -> Trace:
+        return trace_of(attempt)
+
+    scheduler = graded_by(play, selfish, batch_timeout_s=20) if graded else scheduler_of(selfish, batch_timeout_s=20)
+    async with scheduler.running():
+        with pytest.raises(RuntimeError, match=r"rollouts stopped: .*raised CancelledError, though nobody outside"):
+            await scheduler.take()
+
+
 async def test_waiting_without_progress_names_what_is_open():
     async def play(attempt: Attempt) -> Trace:
         await asyncio.sleep(60)

@@ -137,6 +137,20 @@ async def test_the_thread_after_a_stop_waits_for_the_one_before_it():
     assert log == ["first", "second", "third"]
 
 
+def test_whoever_has_a_result_does_not_find_the_thread_busy_with_it():
+    thread, go, told, seen = DaemonThread(name="busy"), threading.Event(), threading.Event(), []
+
+    def look(_):
+        seen.append(thread.busy)
+        told.set()
+
+    future = thread.submit(lambda: go.wait(20))
+    future.add_done_callback(look)
+    go.set()
+    assert told.wait(20)
+    assert seen == [False]
+
+
 async def test_calls_in_one_context_see_what_those_before_them_set():
     thread, context = DaemonThread(name="context"), contextvars.copy_context()
     await thread.run(lambda: WHERE.set("inside"), context=context)

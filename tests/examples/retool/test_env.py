@@ -74,7 +74,7 @@ async def test_the_gold_turns_and_the_reasoner_are_always_right_and_a_guess_is_n
         await runner.areset(options={"task": task})
         terminated = False
         while not terminated:
-            _, reward, terminated, *_ = await runner.astep(runner.gold())
+            _, reward, terminated, *_ = await runner.astep(await runner.agold())
         assert reward == 1.0
 
 
