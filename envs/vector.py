@@ -1,8 +1,9 @@
 """Many environments side by side, as Gymnasium's vector environments: a pool on one event loop."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import weakref
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import gymnasium
 import numpy as np
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 Observations = tuple[list[Message], ...]
 """One list of messages an environment."""
+T = TypeVar("T")
 _Numbers = npt.NDArray[np.float64]
 _Flags = npt.NDArray[np.bool_]
 
@@ -92,6 +94,7 @@ class PoolVectorEnv(VectorEnv[Observations, Sequence[Turn | str], Any]):
         self._observations: list[list[Message]] = [[] for _ in self.envs]
         self._over = np.ones(self.num_envs, dtype=np.bool_)
         self._driver: LoopThread | None = LoopThread("agar-vector-env")
+        weakref.finalize(self, self._driver.close)  # its thread holds nothing of this, and would stay for ever
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -120,7 +123,7 @@ class PoolVectorEnv(VectorEnv[Observations, Sequence[Turn | str], Any]):
                     return None
                 return await self._runners[index].areset(seed=seeds[index], options=options)
 
-            return await asyncio.gather(*(one(index) for index in range(self.num_envs)))
+            return await _all(one(index) for index in range(self.num_envs))
 
         results = self._run(all_of_them(), "reset")
         infos: dict[str, Any] = {}
@@ -146,7 +149,7 @@ class PoolVectorEnv(VectorEnv[Observations, Sequence[Turn | str], Any]):
             )
 
         async def all_of_them() -> list[tuple[Any, ...]]:
-            return await asyncio.gather(*(self._one(index, action) for index, action in enumerate(actions)))
+            return await _all(self._one(index, action) for index, action in enumerate(actions))
 
         results = self._run(all_of_them(), "step")
         infos: dict[str, Any] = {}
@@ -166,12 +169,16 @@ class PoolVectorEnv(VectorEnv[Observations, Sequence[Turn | str], Any]):
         return tuple(env.render() for env in self.envs)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Close all of them."""
+        """Close all of them.
+
+        Raises:
+            EnvError: one could not be closed; the others are.
+        """
         if self._driver is None:
             return
 
         async def all_of_them() -> None:
-            await asyncio.gather(*(runner.aclose() for runner in self._runners))
+            await _all(runner.aclose() for runner in self._runners)
 
         try:
             self._run(all_of_them(), "close")
@@ -208,6 +215,15 @@ class PoolVectorEnv(VectorEnv[Observations, Sequence[Turn | str], Any]):
             work.close()
             raise ConfigError("this vector environment is closed: make another")
         return self._driver.run(work, timeout_s=self._timeout_s, what=f"{what} of {self.num_envs} environments")
+
+
+async def _all(works: Iterable[Awaitable[T]]) -> list[T]:
+    """All at once; the first failure is raised when all have ended, so that none is left running."""
+    found = await asyncio.gather(*works, return_exceptions=True)
+    for each in found:
+        if isinstance(each, BaseException):
+            raise each
+    return [each for each in found if not isinstance(each, BaseException)]
 
 
 def _failed(error: EnvError | SandboxError) -> tuple[Any, ...]:

@@ -1,6 +1,8 @@
 """Our pool does what Gymnasium's vector environments do, and waits for all at once."""
 
 import asyncio
+import gc
+import threading
 
 import gymnasium
 import numpy as np
@@ -10,7 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import agar
 from agar.envs.registry import register
 from agar.envs.vector import make_vec
-from agar.errors import ConfigError
+from agar.errors import ConfigError, EnvError
 from agar.types import Message, Outcome
 
 
@@ -145,3 +147,67 @@ def test_it_is_one_of_gymnasiums():
     wrapped.reset(seed=1)
     wrapped.step(["1", "2"])
     wrapped.close()
+
+
+class Faulty(agar.AsyncEnv):
+    """Fails in the way that it is told to, at the step that says so."""
+
+    async def astep(self, action):
+        match action.text:
+            case "huge":
+                return "", 10**400, True, False, {}
+            case "cancel":
+                raise asyncio.CancelledError
+            case "exit":
+                raise SystemExit(3)
+        return "", 1.0, False, False, {}
+
+
+@pytest.mark.parametrize("fault", ["huge", "cancel", "exit"])
+def test_one_that_breaks_the_contract_or_would_end_the_loop_fails_alone(fault):
+    register("Faulty-v0", Faulty)
+    envs = make_vec("Faulty-v0", 3)
+    envs.reset()
+    _, rewards, _, truncated, infos = envs.step(["a", fault, "b"])
+    assert rewards.tolist() == [1.0, 0.0, 1.0]
+    assert truncated.tolist() == [False, True, False]
+    assert infos["failure"][1] is Outcome.ENV_ERROR
+    envs.step(["a", "b", "c"])
+    envs.close()
+
+
+class Unclosable(Dice):
+    made = 0
+
+    def __init__(self):
+        self.number, self.closed = Unclosable.made, False
+        Unclosable.made += 1
+
+    def close(self):
+        if self.number == 0:
+            raise ValueError("stuck")
+        self.closed = True
+
+
+def test_all_are_closed_though_one_raises_and_that_one_is_named():
+    register("Unclosable-v0", Unclosable)
+    envs = make_vec("Unclosable-v0", 3)
+    envs.reset(seed=1)
+    inside = envs.envs
+    with pytest.raises(EnvError, match=r"Unclosable-v0\.close raised ValueError: stuck"):
+        envs.close()
+    assert [env.closed for env in inside] == [False, True, True]
+    envs.close()
+
+
+def test_one_that_nobody_holds_any_more_leaves_no_thread_behind():
+    before = set(threading.enumerate())
+    envs = make_vec("Guess-v0", 2)
+    envs.reset(seed=1)
+    left = [thread for thread in threading.enumerate() if thread not in before]
+    assert left
+    del envs
+    gc.collect()
+    for thread in left:
+        thread.join(20)
+        assert not thread.is_alive()
