@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agar.envs.tasks import Tasks, TaskSet
-from agar.examples.search_r1.corpus import NAMES, invented_tasks, make, tasks
+from agar.examples.search_r1.corpus import INVENTED, NAMES, invented_tasks, make, tasks
 from agar.examples.search_r1.invented import invent
 from agar.examples.search_r1.library import chosen, definitions, names_of
 from agar.types import TaskRow
@@ -56,5 +56,5 @@ def test_invented_libraries_hold_the_names_and_none_of_the_facts() -> None:
 
 def test_invented_tasks_name_the_index_that_holds_them() -> None:
     indexes = Counter(row.payload["index"] for row in rows(invented_tasks("train")))
-    assert len(indexes) == 20
+    assert len(indexes) == INVENTED
     assert min(indexes.values()) > 50
