@@ -107,6 +107,10 @@ class ProcessEnv(AsyncEnv):
         answer = self.start().ask("gold", timeout_s=self.limits.step_timeout_s)
         return None if answer is None else self._read(lambda: Turn.of(TurnSpace().from_jsonable([answer])[0]), "gold")
 
+    async def agold(self) -> Turn | None:
+        """`gold`, from asynchronous code; a caller that gives up kills the process."""
+        return await self._threaded(self.gold)
+
     def render(self) -> str | None:
         """What it draws, where that is a text."""
         answer = self.start().ask("render", timeout_s=self.limits.step_timeout_s)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from agar.envs.base import AsyncEnv, Env
+from agar.envs.base import AsyncEnv, Env, gold_of
 from agar.envs.contract import checked_reset, checked_step, told
 from agar.envs.isolation.channel import QUESTION_BYTES, Channel
 from agar.envs.spaces import MessageSpace, TurnSpace
@@ -68,7 +68,7 @@ class Server:
 
     def gold(self) -> Any:
         """The environment's own best turn."""
-        turn = self.env.unwrapped.gold() if isinstance(self.env.unwrapped, Env) else None
+        turn = gold_of(self.env.unwrapped) if isinstance(self.env.unwrapped, Env) else None
         return None if turn is None else TurnSpace().to_jsonable([turn])[0]
 
     def render(self) -> str | None:

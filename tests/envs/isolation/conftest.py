@@ -23,6 +23,7 @@ MODULE = textwrap.dedent('''
         async def areset(self, *, seed=None, options=None):
             await super().areset(seed=seed, options=options)
             self.count = int(self.np_random.integers(0, 100))
+            self.thread = threading.get_ident()
             if self.at == "reset":
                 return self.misbehave() or ("hello", {})
             task = (options or {}).get("task")
@@ -41,6 +42,7 @@ MODULE = textwrap.dedent('''
             return done or (f"count {self.count}", 0.5, action.text == "end", False, {"reward_parts": {"half": 0.5}})
 
         def gold(self):
+            assert threading.get_ident() == self.thread
             return agar.Turn(text=str(self.count))
 
         def misbehave(self):

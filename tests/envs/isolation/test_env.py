@@ -168,6 +168,12 @@ async def test_a_well_behaved_one_plays_as_it_does_inline(villain):
     assert played[1][2][0][0].role == "tool"
 
 
+async def test_gold_is_awaited_and_asked_where_the_environment_lives(villain):
+    async with as_async(agar.make(villain)) as runner:
+        first, _ = await runner.areset(seed=5)
+        assert f"count {(await runner.agold()).text}" == first[0].text
+
+
 def test_gymnasium_makes_and_checks_it_and_gold_and_render_come_through(villain):
     env = gymnasium.make(villain, render_mode="ansi").unwrapped
     try:
