@@ -10,7 +10,7 @@ from agar.envs.registry import make
 from agar.envs.rubric import Criterion, Rubric
 from agar.envs.runner import as_async
 from agar.errors import EnvError
-from agar.types import Outcome, TaskRow, ToolSpec
+from agar.types import Outcome, TaskRow, ToolSpec, Turn
 
 RUBRIC = Rubric([
     Criterion(name="brief", score=lambda told: len(told.reply) < 5, weight=0.1, stage="turn"),
@@ -101,3 +101,21 @@ async def test_criteria_see_the_environments_info():
     async with as_async(GradedEnv(Countdown(), rubric)) as env:
         await env.areset(seed=1)
         assert (await env.astep("a"))[1] == 3.0
+
+
+def test_closing_it_as_gymnasium_does_names_what_could_not_be_closed():
+    class Unclosable(Countdown):
+        def close(self):
+            raise ValueError("stuck")
+
+    env = GradedEnv(Unclosable(), RUBRIC)
+    env.reset(seed=1)
+    with pytest.raises(EnvError, match=r"Unclosable\.close raised ValueError: stuck"):
+        env.close()
+    env.close()
+
+
+async def test_the_gold_of_what_is_graded_is_its_own():
+    async with as_async(GradedEnv(Guess(), RUBRIC)) as env:
+        await env.areset(seed=1)
+        assert await env.agold() == Turn.of(env.env.env.gold())
