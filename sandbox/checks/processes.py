@@ -1,5 +1,8 @@
 """Commands that run on beside the caller: `Sandbox.start`."""
 
+import asyncio
+import os
+
 from agar.errors import SandboxError, ToolError
 from agar.sandbox.base import Process, Sandbox
 from agar.sandbox.checks.check import Check, expect, expect_raises
@@ -62,6 +65,31 @@ async def stops_a_process_that_floods_its_errors(sandbox: Sandbox) -> None:
     expect("killed_by and truncated", (ended.killed_by, ended.truncated), ("output", True))
 
 
+async def carries_megabytes_both_ways(sandbox: Sandbox) -> None:
+    """More than any pipe holds, while the caller still writes."""
+    process = await sandbox.start(["cat"])
+    data = os.urandom(1 << 16) * 48
+    writing = asyncio.create_task(process.write(data))
+    heard = await _heard(process, len(data))
+    expect("bytes that cat gave back", (len(heard), heard == data), (len(data), True))
+    await writing
+    await process.close()
+
+
+async def loses_nothing_to_a_cancelled_read(sandbox: Sandbox) -> None:
+    """A read that its caller gives up."""
+    process = await sandbox.start(["cat"])
+    for _ in range(5):
+        try:
+            async with asyncio.timeout(0.02):
+                expect("read of a silent process", await process.read(), None)
+        except TimeoutError:
+            continue
+    await process.write(b"said")
+    expect("read", await _heard(process, 4), b"said")
+    await process.close()
+
+
 async def _heard(process: Process, size: int) -> bytes:
     heard = b""
     while len(heard) < size and (piece := await process.read()):
@@ -74,6 +102,8 @@ PROCESSES = (
     Check(run=tells_how_a_process_ended, real=False),
     Check(run=ends_processes_with_the_sandbox, real=False),
     Check(run=hears_how_a_process_ends),
+    Check(run=carries_megabytes_both_ways),
+    Check(run=loses_nothing_to_a_cancelled_read),
     Check(run=ends_a_process_at_its_deadline),
     Check(run=stops_a_process_that_floods_its_errors),
 )
