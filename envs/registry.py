@@ -5,13 +5,13 @@ import difflib
 import inspect
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium
 
+from agar.envs.entry_points import EntryPoint, imported, load, name_of
 from agar.envs.plugins import load_plugins
 from agar.envs.tasks import SeededTasks, TaskSet, TaskSource
 from agar.errors import ConfigError
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from agar.envs.isolation.config import ProcessLimits
 
 logger = logging.getLogger(__name__)
-
-EntryPoint = Callable[..., gymnasium.Env[Any, Any]] | str
-"""A class or function that makes an environment, or "module:attribute" that names one."""
 
 Isolation = Literal["inline", "process"]
 """Where an environment runs: in this process, or in one of its own, which can be killed."""
@@ -85,7 +82,7 @@ def register(
     tasks: TaskSource | str | None = None,
     kwargs: Mapping[str, Any] | None = None,
     isolation: Isolation = "inline",
-    limits: "ProcessLimits | None" = None,
+    limits: "ProcessLimits | Mapping[str, Any] | None" = None,
 ) -> EnvSpec:
     """Register an environment here and in Gymnasium; a name that agar knows already is replaced.
 
@@ -97,16 +94,20 @@ def register(
             and held-out seeds are disjoint.
         kwargs: arguments of every `make`.
         isolation: `process` runs it in a process of its own: whatever it does, it hurts only its own episode.
-        limits: what that process may use.
+        limits: what that process may use; a mapping holds the fields of `ProcessLimits`.
 
     Returns:
         What was registered.
 
     Raises:
-        ConfigError: the name is malformed or belongs to an environment of Gymnasium's, or max_turns is below 1.
+        ConfigError: the name is malformed or belongs to an environment of Gymnasium's, max_turns is no integer of at
+            least 1, or what should make the environment or its tasks cannot.
     """
-    if max_turns is not None and max_turns < 1:
-        raise ConfigError(f"max_turns must be at least 1, got {max_turns}: pass None for no limit")
+    if max_turns is not None and (type(max_turns) is not int or max_turns < 1):
+        raise ConfigError(f"max_turns must be an integer of at least 1, got {max_turns!r}: pass None for no limit")
+    for what, maker in (("entry_point", entry_point), ("tasks", tasks)):
+        if not (callable(maker) or isinstance(maker, str) or (what == "tasks" and maker is None)):
+            raise ConfigError(f'{what} of {id} must be a class, a function or "module:attribute", got {maker!r}')
     spec = EnvSpec(
         id=id,
         entry_point=entry_point,
@@ -114,17 +115,17 @@ def register(
         task_source=SeededTasks(id) if tasks is None else tasks,
         kwargs=dict(kwargs or {}),
         isolation=_checked(isolation),
-        limits=limits,
+        limits=_limits(limits, id),
     )
     old = _specs.get(id)
-    if old is not None and _name(old.entry_point) != _name(entry_point):
-        logger.info("%s now means %s instead of %s", id, _name(entry_point), _name(old.entry_point))
+    if old is not None and name_of(old.entry_point) != name_of(entry_point):
+        logger.info("%s now means %s instead of %s", id, name_of(entry_point), name_of(old.entry_point))
     _add(spec)
     return spec
 
 
 def make(
-    id: str,
+    id: "str | EnvSpec | gymnasium.envs.registration.EnvSpec",
     *,
     isolation: Isolation | None = None,
     limits: "ProcessLimits | Mapping[str, Any] | None" = None,
@@ -134,7 +135,8 @@ def make(
     """Make an environment, without Gymnasium's wrappers around it.
 
     Args:
-        id: its name; "module:Name-v0" imports the module first; without "-v0" its latest version is meant.
+        id: its name; "module:Name-v0" imports the module first; without "-v0" its latest version is meant. What is
+            known of it (`spec(…)`, `env.spec`) makes it with its arguments.
         isolation: where it runs; None leaves it as it was registered.
         limits: what its own process may use; a mapping holds the fields of `ProcessLimits`.
         render_mode: `ansi` for an environment whose `render` gives a text.
@@ -145,8 +147,11 @@ def make(
 
     Raises:
         ConfigError: nobody registered the name, its entry point cannot be imported or is not an environment, an
-            argument is not one of the constructor's, or there are limits but no process.
+            argument is not one of the constructor's, or there are limits but no process, or limits that are none.
     """
+    if isinstance(id, EnvSpec | gymnasium.envs.registration.EnvSpec):
+        kwargs = {**id.kwargs, **kwargs}
+        id = id.id
     entry = spec(id)
     arguments = {**entry.kwargs, **kwargs}
     where = entry.isolation if isolation is None else _checked(isolation)
@@ -169,9 +174,11 @@ def spec(id: str) -> EnvSpec:
     Raises:
         ConfigError: nobody registered the name, or the module cannot be imported.
     """
+    if not isinstance(id, str):
+        raise ConfigError(f'expected the name of an environment, such as "Hunt-v0", got {id!r}')
     module, _, name = id.rpartition(":")
     if module:
-        _import(module, wanted_by=id)
+        imported(module, wanted_by=id)
     if name in _specs:
         return _specs[name]
     broken = [reason for reason in load_plugins().values() if reason is not None]
@@ -179,9 +186,22 @@ def spec(id: str) -> EnvSpec:
         return _specs[name]
     if versions := [known for known in _specs if _VERSION.sub("", known) == name]:
         return _specs[max(versions, key=lambda known: int(known.rpartition("-v")[2]))]
-    near = difflib.get_close_matches(name, _specs, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else 'register it, or name its module: "module:Name-v0"'
-    raise ConfigError("; ".join([f"no environment is registered as {name!r}: {hint}", *broken]))
+    raise ConfigError("; ".join([f"no environment is registered as {name!r}: {_hint(name)}", *broken]))
+
+
+def _hint(name: str) -> str:
+    """What somebody may have meant by a name that nobody registered."""
+    if name in gymnasium.registry:
+        return "it is one of Gymnasium's own, whose actions are no turns; gymnasium.make makes it"
+    bare = _VERSION.sub("", name)
+    by_name: dict[str, list[str]] = {}
+    for known in sorted(_specs):
+        by_name.setdefault(_VERSION.sub("", known), []).append(known)
+    if bare in by_name:
+        return f"there is {', '.join(by_name[bare])}"
+    if near := difflib.get_close_matches(bare, by_name, n=1):
+        return f"did you mean {by_name[near[0]][-1]}?"
+    return 'register it, or name its module: "module:Name-v0"'
 
 
 def registered() -> list[str]:
@@ -233,47 +253,28 @@ def _isolated(
     from agar.envs.isolation.config import ProcessLimits
     from agar.envs.isolation.env import ProcessEnv
 
-    if isinstance(limits, Mapping):
-        limits = ProcessLimits.model_validate(limits)
-    return ProcessEnv(entry.id, entry.entry_point, arguments, limits or entry.limits or ProcessLimits())
+    chosen = _limits(limits, entry.id) or entry.limits or ProcessLimits()
+    return ProcessEnv(entry.id, entry.entry_point, arguments, chosen)
+
+
+def _limits(limits: "ProcessLimits | Mapping[str, Any] | None", id: str) -> "ProcessLimits | None":
+    if not isinstance(limits, Mapping):
+        return limits
+    from pydantic import ValidationError
+
+    from agar.config.report import explain
+    from agar.envs.isolation.config import ProcessLimits
+
+    try:
+        return ProcessLimits.model_validate(limits)
+    except ValidationError as error:
+        raise ConfigError(explain(ProcessLimits, limits, error, lambda path: f"limits of {id}")) from error
 
 
 def _checked(isolation: Isolation) -> Isolation:
     if isolation not in ("inline", "process"):
         raise ConfigError(f'isolation must be "inline" or "process", got {isolation!r}')
     return isolation
-
-
-def load(name: str) -> Any:
-    """What "module:attribute" names.
-
-    Raises:
-        ConfigError: it cannot be found.
-    """
-    module, _, attribute = name.partition(":")
-    if not attribute:
-        raise ConfigError(f'expected "module:attribute", got {name!r}')
-    try:
-        return getattr(_import(module, wanted_by=name), attribute)
-    except AttributeError as error:
-        raise ConfigError(f"module {module} has no {attribute!r}: check the spelling in {name!r}") from error
-
-
-def _import(module: str, *, wanted_by: str) -> Any:
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{module}.".startswith(f"{error.name}."):  # not what the module itself lacks
-            raise ConfigError(
-                f"{wanted_by!r} names module {module!r}, which cannot be found: run from its folder, or install it"
-            ) from error
-        raise
-
-
-def _name(entry_point: EntryPoint) -> str:
-    if isinstance(entry_point, str):
-        return entry_point
-    return f"{entry_point.__module__}:{getattr(entry_point, '__qualname__', repr(entry_point))}"
 
 
 for _entry in _BUILTIN:  # names only: the modules are imported on the first make

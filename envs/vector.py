@@ -52,15 +52,18 @@ def make_vec(
         A `gymnasium.vector.VectorEnv`.
 
     Raises:
-        ConfigError: as `make`; or num_envs is below 1.
+        ConfigError: as `make`; or num_envs is below 1, or the autoreset mode is none.
     """
     if num_envs < 1:
         raise ConfigError(f"num_envs must be at least 1, got {num_envs}")
+    try:
+        mode = AutoresetMode(autoreset_mode)
+    except ValueError as error:
+        choices = ", ".join(repr(each.value) for each in AutoresetMode)
+        raise ConfigError(f"autoreset_mode must be one of {choices}, got {autoreset_mode!r}") from error
     known = spec(id)
     envs = [make(id, isolation=isolation, limits=limits, **kwargs) for _ in range(num_envs)]
-    return PoolVectorEnv(
-        envs, max_turns=known.max_turns, autoreset_mode=AutoresetMode(autoreset_mode), step_timeout_s=step_timeout_s
-    )
+    return PoolVectorEnv(envs, max_turns=known.max_turns, autoreset_mode=mode, step_timeout_s=step_timeout_s)
 
 
 class PoolVectorEnv(VectorEnv[Observations, Sequence[Turn | str], Any]):

@@ -1,13 +1,20 @@
 import numpy as np
 import pytest
 
-from agar.errors import EngineError, ShapeError
-from agar.types import Finish, Sampled
+from agar.errors import ConfigError, EngineError, ShapeError
+from agar.types import Finish, Sampled, Turn
 
 
 def reply(rows, **meta):
     meta = {"weight_version": "3", "finish_reason": {"type": "stop"}, **meta}
     return {"meta_info": {"output_token_logprobs": rows, **meta}}
+
+
+def test_a_turn_is_a_turn_or_a_text():
+    turn = Turn(text="yes")
+    assert (Turn.of("yes"), Turn.of(turn)) == (turn, turn)
+    with pytest.raises(ConfigError, match="expected a Turn or a text, got int: 5"):
+        Turn.of(5)
 
 
 def test_engine_reply_becomes_arrays_with_a_version_per_token():

@@ -38,7 +38,7 @@ class Server:
 
     def make(self, creator: Any, kwargs: dict[str, Any], render_mode: str | None) -> dict[str, Any]:
         """Make the environment; says what the caller has to know of it."""
-        from agar.envs.registry import load
+        from agar.envs.entry_points import load
 
         self.env = (load(creator) if isinstance(creator, str) else creator)(**kwargs)
         if render_mode is not None:

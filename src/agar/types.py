@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from agar.errors import AgarError, EngineError, ShapeError
+from agar.errors import AgarError, ConfigError, EngineError, ShapeError
 
 Ids = npt.NDArray[np.int32]
 """Token ids, int32 [n]."""
@@ -120,8 +120,16 @@ class Turn:
 
     @classmethod
     def of(cls, action: "Turn | str") -> "Turn":
-        """Accept a plain string wherever a turn is expected."""
-        return cls(text=action) if isinstance(action, str) else action
+        """Accept a plain string wherever a turn is expected.
+
+        Raises:
+            ConfigError: it is neither.
+        """
+        if isinstance(action, str):
+            return cls(text=action)
+        if not isinstance(action, Turn):
+            raise ConfigError(f"expected a Turn or a text, got {type(action).__name__}: {action!r:.200}")
+        return action
 
     def message(self) -> Message:
         """The turn as an assistant message."""

@@ -62,6 +62,37 @@ def test_a_person_plays(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     assert main(["env", "play", "Guess-v0", "--task", "-1"]) == 2
 
 
+def test_what_an_environment_raises_in_play_is_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "raising.py").write_text(
+        "import agar\n"
+        "class Raising(agar.Env):\n"
+        "    def __init__(self, at):\n"
+        "        self.at = at\n"
+        "        if at == 'make':\n"
+        "            raise KeyError('no map')\n"
+        "    def gold(self):\n"
+        "        raise KeyError('no idea')\n"
+        "agar.register('Raising-v0', Raising)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("/gold\n"))
+    for at, said in (("make", "no map"), ("gold", "no idea")):
+        assert main(["env", "play", "raising:Raising-v0", "--kwargs", json.dumps({"at": at})]) == 1
+        shown = capsys.readouterr().err
+        assert shown.startswith("error: ")
+        assert f"raised KeyError: '{said}'" in shown
+
+
+def test_arguments_that_are_no_object_are_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong, said in (("[1]", "expected a JSON object"), ("{", "is not JSON")):
+        with pytest.raises(SystemExit) as end:
+            main(["env", "check", "Guess-v0", "--kwargs", wrong])
+        assert end.value.code == 2
+        assert said in capsys.readouterr().err
+
+
 def test_an_environment_that_breaks_the_contract_is_code_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -81,6 +81,30 @@ def test_an_unknown_name_is_answered_with_the_nearest_one():
         make("Hnt-v0")
     with pytest.raises(ConfigError, match="name its module"):
         make("zzzzzzzz")
+    with pytest.raises(ConfigError, match=r"did you mean Guess-v0"):  # a version says nothing about nearness
+        make("Gess-v1")
+    with pytest.raises(ConfigError, match=r"'CartPole-v1': it is one of Gymnasium's own"):
+        make("CartPole-v1")
+    register("Many-v0", Sized)
+    register("Many-v2", Sized)
+    with pytest.raises(ConfigError, match=r"'Many-v7': there is Many-v0, Many-v2"):
+        make("Many-v7")
+
+
+def test_what_is_known_of_an_environment_makes_it():
+    register("Sized-v0", Sized, kwargs={"size": 2})
+    assert make(make("Sized-v0", size=4).spec).size == 4
+    assert make(make("Sized-v0", size=4).spec, size=5).size == 5
+    assert make(spec("Sized-v0")).size == 2
+    with pytest.raises(ConfigError, match="expected the name of an environment"):
+        make(5)
+
+
+def test_limits_that_are_none_are_named():
+    with pytest.raises(ConfigError, match="did you mean memory_mib"):
+        make("Guess-v0", isolation="process", limits={"memory": 5})
+    with pytest.raises(ConfigError, match=r"step_timeout_s.*greater than 0"):
+        register("Sized-v0", Sized, isolation="process", limits={"step_timeout_s": -1})
 
 
 def test_a_module_in_the_name_is_imported_first(tmp_path, monkeypatch):
@@ -134,11 +158,15 @@ def test_what_is_not_an_environment_is_refused():
         ("CartPole-v1", {}, "of Gymnasium's"),
         ("not a name", {}, "cannot be registered"),
         ("Fine-v0", {"max_turns": 0}, "at least 1"),
+        ("Fine-v0", {"max_turns": "8"}, "an integer of at least 1, got '8'"),
+        ("Fine-v0", {"max_turns": True}, "an integer of at least 1, got True"),
+        ("Fine-v0", {"tasks": 5}, 'tasks of Fine-v0 must be a class, a function or "module:attribute", got 5'),
+        ("Fine-v0", {"entry_point": 5}, "entry_point of Fine-v0 must be a class"),
     ],
 )
 def test_impossible_registrations_are_refused(name, settings, complaint):
     with pytest.raises(ConfigError, match=complaint):
-        register(name, Sized, **settings)
+        register(name, **{"entry_point": Sized, **settings})
     assert name not in registered()
 
 

@@ -126,6 +126,10 @@ def test_the_registered_turn_limit_applies():
 def test_mistakes_of_the_caller_are_named():
     with pytest.raises(ConfigError, match="num_envs must be at least 1"):
         make_vec("Guess-v0", 0)
+    with pytest.raises(
+        ConfigError, match="autoreset_mode must be one of 'NextStep', 'SameStep', 'Disabled', got 'same'"
+    ):
+        make_vec("Guess-v0", 2, autoreset_mode="same")
     pool = make_vec("Guess-v0", 2, autoreset_mode=AutoresetMode.DISABLED)
     with pytest.raises(ConfigError, match=r"episodes of \[0, 1\] are over"):
         pool.step(["1", "2"])

@@ -47,8 +47,18 @@ def _add_env(parser: argparse.ArgumentParser) -> None:
         "env", metavar="ENV", help="its id, for instance Hunt-v0, or module:Id-v0 to import a module first"
     )
     parser.add_argument(
-        "--kwargs", type=json.loads, default={}, metavar="JSON", help="arguments of its constructor, as a JSON object"
+        "--kwargs", type=_object, default={}, metavar="JSON", help="arguments of its constructor, as a JSON object"
     )
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f'expected a JSON object such as {{"size": 3}}, got {text}')
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,13 +124,19 @@ def new(name: str, parent: Path) -> int:
 
 
 def play(name: str, *, kwargs: dict[str, Any], split: str, index: int) -> int:
-    """Let a person play one task."""
+    """Let a person play one task.
+
+    Raises:
+        ConfigError: there is no such environment or task.
+        EnvError: what the environment raises, in a line.
+    """
     import asyncio
 
     from agar.envs.by_hand import HELP, play_by_hand
+    from agar.envs.contract import told
     from agar.envs.registry import make, spec
     from agar.envs.runner import as_async
-    from agar.errors import ConfigError
+    from agar.errors import AgarError, ConfigError, EnvError
 
     tasks = spec(name).tasks(split)
     if not 0 <= index < len(tasks):
@@ -138,4 +154,9 @@ def play(name: str, *, kwargs: dict[str, Any], split: str, index: int) -> int:
         print(f"{played.turns} turn(s), reward {played.reward:g}{'' if played.over else ', left before the end'}")
         return 0
 
-    return asyncio.run(session())
+    try:
+        return asyncio.run(session())
+    except AgarError:
+        raise
+    except Exception as error:
+        raise EnvError(f"{name} raised {told(error)}; --debug shows where") from error
