@@ -13,8 +13,8 @@ from agar.types import ImagePart, Message, MessageRole, Outcome, TextPart, ToolC
 
 OBSERVATION_CHARS = 8 << 20
 """The largest observation, in characters of its texts and image URLs, unless a caller sets another bound."""
-LARGEST_REWARD = float(np.finfo(np.float32).max)
-"""The largest reward, of either sign: rewards are trained on in float32."""
+LARGEST_REWARD = 1e30
+"""The largest reward, of either sign: sums of millions and differences still fit into training's float32."""
 
 _ROLES: tuple[str, ...] = get_args(MessageRole)
 
@@ -111,20 +111,20 @@ def checked_number(value: Any, *, what: str) -> float:
         what: begins the message, for instance "Maze-v0.step gave the reward".
 
     Raises:
-        EnvError: it is no number, or not within `LARGEST_REWARD` (so that none is infinite).
+        EnvError: it is no number, or not within `LARGEST_REWARD` (so that no advantage is infinite).
     """
     if isinstance(value, str | bytes | bytearray):  # float() would read them
         raise EnvError(f"{what} {shown(value)}: return a number, not a text")
     try:
         number = float(value)
     except OverflowError as error:
-        raise EnvError(f"{what} {shown(value)}: return a finite number of at most {LARGEST_REWARD:.2g}") from error
+        raise EnvError(f"{what} {shown(value)}: return a finite number of at most {LARGEST_REWARD:g}") from error
     except Exception as error:  # it is the environment's own object, and may raise anything
         raise EnvError(f"{what} {shown(value)}: return a number ({told(error)})") from error
     if not math.isfinite(number):
         raise EnvError(f"{what} {number}: return a finite number")
     if abs(number) > LARGEST_REWARD:
-        raise EnvError(f"{what} {number:g}: return a number of at most {LARGEST_REWARD:.2g} (float32), of either sign")
+        raise EnvError(f"{what} {number:g}: return a number of at most {LARGEST_REWARD:g}, of either sign (float32)")
     return number
 
 

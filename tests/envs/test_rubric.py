@@ -137,8 +137,8 @@ async def test_a_weighted_score_or_a_total_beyond_float32_is_the_environments_fa
     heavy = Rubric([Criterion(name="it", score=lambda c: 1e30, weight=1e30)])
     with pytest.raises(EnvError, match=r"reward 'it' gave 1e\+30, which by its weight of 1e\+30 is 1e\+60"):
         await heavy.grade("trajectory", told())
-    sums = Rubric([Criterion(name=name, score=lambda c: 3e38) for name in ("a", "b")])
-    with pytest.raises(EnvError, match=r"the rewards a, b sum to 6e\+38"):
+    sums = Rubric([Criterion(name=name, score=lambda c: 9e29) for name in ("a", "b")])
+    with pytest.raises(EnvError, match=r"the rewards a, b sum to 1\.8e\+30"):
         await sums.grade("trajectory", told())
     group = Rubric([Criterion(name="it", score=lambda g: [1e30] * len(g), weight=1e30, stage="group")])
     with pytest.raises(EnvError, match="reward 'it' gave"):

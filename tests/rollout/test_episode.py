@@ -49,15 +49,15 @@ class Losing(Echo):
 
 
 class Heaping(Echo):
-    """Each of its rewards fits into a float32; two of them do not."""
+    """Each of its rewards may be as large; two of them may not."""
 
     def step(self, action: Turn) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        return "Go on.", 3e38, False, False, {}
+        return "Go on.", 9e29, False, False, {}
 
 
 class HeapingParts(Echo):
     def step(self, action: Turn) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        return "Go on.", 0.0, False, False, {"reward_parts": {"polite": -3e38}}
+        return "Go on.", 0.0, False, False, {"reward_parts": {"polite": -9e29}}
 
 
 class Selfish(agar.AsyncEnv):
@@ -178,8 +178,12 @@ async def test_a_whole_episode_becomes_one_row_with_its_rewards_on_its_turns(mod
         (Exiting, Outcome.ENV_ERROR, "Exiting.step raised RuntimeError: raised SystemExit(3)"),
         (SelfCancelling, Outcome.INFRA_ERROR, "raised CancelledError, though nobody outside"),
         (ExitingAtOnce, Outcome.ENV_ERROR, "constructor raised SystemExit: 3"),
-        (Heaping, Outcome.ENV_ERROR, "Echo-v0: all rewards of the episode so far make 6e+38"),
-        (HeapingParts, Outcome.ENV_ERROR, "Echo-v0: all rewards of the episode so far make a part 'polite' of -6e+38"),
+        (Heaping, Outcome.ENV_ERROR, "Echo-v0: all rewards of the episode so far make 1.8e+30"),
+        (
+            HeapingParts,
+            Outcome.ENV_ERROR,
+            "Echo-v0: all rewards of the episode so far make a part 'polite' of -1.8e+30",
+        ),
     ],
 )
 async def test_a_failure_of_the_environment_is_named_and_excluded(model, env, outcome, reason):

@@ -75,11 +75,11 @@ async def test_a_group_that_cannot_be_graded_has_failed_as_a_whole(trace):
 
 
 async def test_a_group_whose_rewards_no_float32_can_hold_has_failed_as_a_whole(trace):
-    rubric = Rubric([Criterion(name="it", score=lambda group: [1.0, 3e38], stage="group")])
-    rich = replace(trace, trajectory="k#0/1", reward=Reward(total=3e38))
+    rubric = Rubric([Criterion(name="it", score=lambda group: [1.0, 9e29], stage="group")])
+    rich = replace(trace, trajectory="k#0/1", reward=Reward(total=9e29))
     for graded in await grade_group(rubric, [trace, rich]):
         assert graded.outcome is Outcome.ENV_ERROR
-        assert graded.reason.startswith("k#0/1: with those of its group, the rewards make 6e+38")
+        assert graded.reason.startswith("k#0/1: with those of its group, the rewards make 1.8e+30")
         assert "it" not in graded.reward.parts
 
 
