@@ -6,19 +6,19 @@ import string
 from typing import Any
 
 from agar.envs.rewards.answers import Score
-from agar.envs.rewards.extract import Extract, boxed, whole
+from agar.envs.rewards.extract import Extract, boxed, several_boxed, whole
 from agar.envs.rubric import Conversation
 from agar.errors import EnvError
 
 _LETTERS = string.ascii_uppercase
 
-_SAID = re.compile(r"\b(?:answer|choice|option)\W{0,3}\s*(?:is\b|:|=)", re.IGNORECASE)
-_PICKED = re.compile(r"\b(?:option|choice|pick|choose)\s+(?=\W?[A-Z]\b)", re.IGNORECASE)
+_SAID = re.compile(r"\b(?:answer|choice|option)\W{0,3}\s*(?:(?:is|must be|should be)\b|:|=)", re.IGNORECASE)
+_PICKED = re.compile(r"\b(?:option|choice|pick|choose|it is|it['\u2019]s)\s+(?=\W?[A-Z]\b)", re.IGNORECASE)
 _LATEX = re.compile(r"\\(?:text\w*|math\w*)\s*\{([^{}]*)\}")
 _REASON = re.compile(r"\b(?:because|since)\b", re.IGNORECASE)
 _DENIED = re.compile(r"\b(?:not|never|neither|nor|except|wrong)\b|n['\u2019]t\b", re.IGNORECASE)
 _ONE = re.compile(r"[\W_]*([A-Za-z])[\W_]*")
-_LABEL = re.compile(r"^\W*[A-Z]\s*[.:)\]*]")
+_LABEL = re.compile(r"^\W*[A-Z]\s*(?:[.:)\]*]|is (?:the )?(?:right|correct|best|answer)\b)")
 _NAMED = re.compile(
     r"(?<![\w'\u2019])(?:(?!I\b(?:['\u2019]|\s+(?!or\b|and\b)[a-z]))[A-Z]|[b-z])(?!['\u2019]?\w)|"
     r"(?:\bor|\band|[&,/|+;(])\s*(?:maybe\s+|perhaps\s+)?a(?!['\u2019]?\w)"
@@ -97,6 +97,8 @@ def _places(value: Any, texts: list[str]) -> set[int]:
 
 def _chosen(said: str, texts: list[str]) -> str | None:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
+    if several_boxed(said):
+        return None
     if (box := boxed(said)) is not None:
         return _committed(_LATEX.sub(r"\1", box), texts)
     if (text := _text(said, texts)) is not None:
@@ -126,6 +128,9 @@ def _committed(statement: str, texts: list[str]) -> str | None:
         statement = re.sub(rf"\b({letter}\W{{1,4}}){re.escape(text)}(?!\w)", r"\1", statement, flags=re.IGNORECASE)
     statement = _REASON.split(statement)[0]
     named: set[str] = {found.strip()[-1].upper() for found in _NAMED.findall(statement)}
+    for letter, text in zip(_LETTERS, texts, strict=False):
+        if len(text) > 1 and re.search(rf"(?<!\w){re.escape(text)}(?!\w)", statement, re.IGNORECASE):
+            named.add(letter)
     if len(named) != 1 or _DENIED.search(statement) or _ARTICLE.search(statement):
         return None
     return named.pop()

@@ -12,6 +12,7 @@ Extract = Callable[[str], str | None]
 
 BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 """Where a box begins."""
+_JOINT = re.compile(r"[\s$.,;:/|&]*(?:(?:\\text\{\s*)?(?:or|and)\b[\s$}]*)?")
 _SQUAD = {"text", "answer_start"}
 
 
@@ -30,12 +31,26 @@ def boxed(reply: str) -> str | None:
     starts = list(BOX.finditer(reply))
     if not starts:
         return None
-    begin = starts[-1].end()
+    end = _closing(reply, starts[-1].end())
+    return None if end is None else reply[starts[-1].end() : end].strip()
+
+
+def several_boxed(reply: str) -> bool:
+    r"""Whether the last box is offered beside another with something else in it: `\boxed{1}` or `\boxed{2}`."""
+    *_, before, last = [None, None, *BOX.finditer(reply)]
+    if before is None or last is None or (end := _closing(reply, before.end())) is None:
+        return False
+    joint = _JOINT.fullmatch(reply[end + 1 : last.start()])
+    return joint is not None and reply[before.end() : end].strip() != boxed(reply)
+
+
+def _closing(reply: str, begin: int) -> int | None:
+    """Where the brace is closed that was opened before `begin`."""
     depth = 1
     for at in range(begin, len(reply)):
         depth += {"{": 1, "}": -1}.get(reply[at], 0)
         if depth == 0:
-            return reply[begin:at].strip()
+            return at
     return None
 
 

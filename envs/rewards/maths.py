@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from agar.envs.rewards import notation
-from agar.envs.rewards.extract import BOX, Extract, after, boxed, gold_of, last_line
+from agar.envs.rewards.extract import BOX, Extract, after, boxed, gold_of, last_line, several_boxed
 from agar.envs.rewards.maths_worker import MISSING
 from agar.envs.rewards.worker import NoAnswer, Workers
 from agar.envs.rubric import Conversation
@@ -25,8 +25,10 @@ def final_answer(reply: str) -> str | None:
 
     That is the last `\boxed{…}`; or what follows the last `####`; or the rest of the line behind the last "answer is";
     or, of the last line, what follows its last `=` or "is", or all of it. A sentence that says "not" or "or" before the
-    answer gives none.
+    answer gives none, and so do two boxes side by side.
     """
+    if several_boxed(reply):
+        return None
     if (found := boxed(reply) or after("####")(reply)) is not None:
         return found
     if box := list(BOX.finditer(reply)):  # one that was not closed holds no answer

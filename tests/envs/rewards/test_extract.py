@@ -2,7 +2,7 @@
 
 import pytest
 
-from agar.envs.rewards.extract import after, boxed, gold_of, last_line, tagged, whole
+from agar.envs.rewards.extract import after, boxed, gold_of, last_line, several_boxed, tagged, whole
 from agar.errors import EnvError
 
 
@@ -48,3 +48,21 @@ def test_squads_table_of_answers_is_the_list_of_its_texts(told):
 def test_what_is_no_answer_is_refused(told, value):
     with pytest.raises(EnvError, match="expected a text, a number, a list of them, or SQuAD's"):
         gold_of(told("", answer=value), "answer")
+
+
+@pytest.mark.parametrize(
+    ("reply", "several"),
+    [
+        (r"\boxed{1} or \boxed{2}", True),
+        (r"$\boxed{1}$, $\boxed{2}$", True),
+        (r"$\boxed{1} \text{ or } \boxed{2}$", True),
+        (r"\boxed{1}\boxed{2}", True),
+        (r"\boxed{2} and \boxed{2}", False),
+        (r"\boxed{1}. No, it is \boxed{2}", False),
+        (r"x = \frac{10}{2}, \boxed{5}", False),
+        (r"\boxed{5}", False),
+        ("5", False),
+    ],
+)
+def test_boxes_side_by_side_are_several_answers(reply, several):
+    assert several_boxed(reply) is several

@@ -33,6 +33,7 @@ from agar.errors import EnvError
         ("x <= 5", "x <= 5"),
         ("x = 3 or x = 5", None),
         (r"\boxed{5", None),
+        (r"\boxed{3} or \boxed{5}", None),
         ("The answer is", None),
     ],
 )
