@@ -1,11 +1,13 @@
 """The conformance check passes what is sound and names what is not."""
 
+import asyncio
 import random
+import sqlite3
 import threading
 
 import pytest
 
-from agar.envs.base import Env
+from agar.envs.base import AsyncEnv, Env
 from agar.envs.checker import LEVELS, Check, Report, acheck_env, check_env
 from agar.envs.library.guess import Guess
 from agar.envs.registry import register
@@ -218,6 +220,50 @@ async def test_it_runs_from_asynchronous_code_and_by_level():
     report = await acheck_env("Guess-v0", levels=["L1"])
     assert report.ok
     assert {check.level for check in report.checks} == {"L1"}
+
+
+class Shelf(Env):
+    """Keeps its answer in a database, which only the thread that opened it may use."""
+
+    database = None
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.close()
+        self.database = sqlite3.connect(":memory:")
+        self.database.execute("create table shelf as select ? as answer", (int(self.np_random.integers(1000)),))
+        return f"What is on the shelf? {self._answer()}", {}
+
+    def step(self, action):
+        return "", float(action.text == self._answer()), True, False, {}
+
+    def gold(self):
+        return self._answer()
+
+    def close(self):
+        if self.database is not None:
+            self.database.close()
+
+    def _answer(self):
+        return str(self.database.execute("select answer from shelf").fetchone()[0])
+
+
+def test_an_environment_that_is_bound_to_its_thread_is_fit_to_train_in():
+    assert findings(Shelf) == {}
+
+
+class Vanishing(AsyncEnv):
+    """Awaits a task that it has cancelled itself."""
+
+    async def astep(self, action):
+        task = asyncio.create_task(asyncio.sleep(60))
+        task.cancel()
+        await task
+
+
+def test_an_environment_that_cancels_itself_is_a_finding_and_no_crash():
+    found = findings(Vanishing, levels=("L0",))
+    assert "raised CancelledError, though nobody outside" in found["episodes end"]
 
 
 def test_a_check_that_takes_too_long_is_a_finding():
