@@ -35,7 +35,7 @@ class TaskColumns(BaseConfig):
             ConfigError: a column that is asked for is not there, or a prompt is neither text nor messages.
         """
         asked = [*(self.payload or ()), *([self.key] if self.key else ())]
-        if "prompt" in self.model_fields_set:
+        if self.prompt != "prompt":  # somebody named it
             asked.append(self.prompt)
         missing = [column for column in asked if column not in columns]
         if missing:
