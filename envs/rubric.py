@@ -84,7 +84,11 @@ class Criterion:
         for field_name, expected, holds in (
             ("name", "a text that is not empty", isinstance(self.name, str) and bool(self.name.strip())),
             ("score", "a function of a Conversation", callable(self.score)),
-            ("weight", "a finite number within float32", _within(self.weight, -contract.LARGEST_REWARD)),
+            (
+                "weight",
+                f"a finite number of at most {contract.LARGEST_REWARD:g}, of either sign",
+                _within(self.weight, -contract.LARGEST_REWARD),
+            ),
             ("stage", f"one of {', '.join(get_args(Stage))}", self.stage in get_args(Stage)),
             ("cached", "True or False", isinstance(self.cached, bool)),
             ("timeout_s", "a finite number above 0", _within(self.timeout_s, math.ulp(0.0))),
@@ -216,7 +220,7 @@ async def _graded(criterion: Criterion, told: Any) -> Any:
 
 
 def _within(value: Any, least: float) -> bool:
-    """Whether this is a number that is at least so large, and that float32 holds."""
+    """Whether this is a number that is at least so large, and no larger than a reward may be."""
     if not isinstance(value, Real) or isinstance(value, bool):
         return False
     number: Any = value

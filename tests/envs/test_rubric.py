@@ -165,11 +165,11 @@ async def test_a_group_of_none_has_no_rewards():
     [
         ({"stage": "trajectry"}, "stage: expected one of turn, trajectory, group, got 'trajectry'"),
         ({"stage": ["turn"]}, "stage: expected one of"),
-        ({"weight": float("nan")}, "weight: expected a finite number within float32, got nan"),
+        ({"weight": float("nan")}, "weight: expected a finite number of at most .*, got nan"),
         ({"weight": float("-inf")}, "weight: expected a finite number"),
         ({"weight": 1e39}, "weight: expected a finite number"),
         ({"weight": 10**400}, "weight: expected a finite number"),
-        ({"weight": "0.5"}, "weight: expected a finite number within float32, got '0.5'"),
+        ({"weight": "0.5"}, "weight: expected a finite number of at most .*, got '0.5'"),
         ({"weight": True}, "weight: expected a finite number"),
         ({"timeout_s": 0}, "timeout_s: expected a finite number above 0, got 0"),
         ({"timeout_s": float("inf")}, "timeout_s: expected"),
