@@ -62,7 +62,7 @@ class LoopThread:
             self._ended = why
 
     def _gone(self) -> EnvError:
-        return EnvError(f"the event loop {self._name} has ended ({self._ended}): make another environment")
+        return EnvError(f"the event loop {self._name} has ended ({self._ended}), and what ran on it with it")
 
     async def _until_stopped(self) -> None:
         stop = asyncio.Event()

@@ -168,8 +168,8 @@ class AsyncRunner:
             await self._release()
         finally:
             closing = self._begin_close()
-            if closing is not None:
-                await self._let_go(asyncio.shield(awaited(closing)), "close")
+            if closing is not None and not await self._let_go(asyncio.shield(awaited(closing)), "close"):
+                closing.add_done_callback(self._overhear)
 
     def close(self) -> None:
         """`aclose` for synchronous callers, who have released the episode before. Idempotent.
@@ -186,6 +186,7 @@ class AsyncRunner:
             if not isinstance(error, FutureTimeoutError) or closing.done():
                 raise self._blamed(error, "close") from error
             self._leave("close")
+            closing.add_done_callback(self._overhear)
 
     async def __aenter__(self) -> Self:
         return self
@@ -212,8 +213,8 @@ class AsyncRunner:
                 raise EnvError(f"{self._name}.{what} did not return within {self.step_timeout_s:g} s") from error
             raise self._blamed(error, what) from error
 
-    async def _let_go(self, work: Awaitable[None], what: str) -> None:
-        """Await what changes nothing about the episode any more: past its deadline it is left alone."""
+    async def _let_go(self, work: Awaitable[None], what: str) -> bool:
+        """Await what changes nothing about the episode any more; False where it is left alone, past its deadline."""
         try:
             async with asyncio.timeout(self._patience_s) as deadline:
                 await contained(work)
@@ -221,9 +222,17 @@ class AsyncRunner:
             if not deadline.expired() or isinstance(error, AgarError):
                 raise self._blamed(error, what) from error
             self._leave(what)
+            return False
+        return True
 
     def _leave(self, what: str) -> None:
         logger.warning("%s.%s did not return within %g s: it is left alone", self._name, what, self._patience_s)
+
+    def _overhear(self, closing: "Future[None]") -> None:
+        """Say what went wrong with a close that nobody waited for."""
+        error = closing.exception()
+        if error is not None:
+            logger.warning("%s.close raised %s", self._name, told(error))
 
     def _blamed(self, error: Exception, what: str) -> AgarError:
         """The error as the environment's own, unless it says by its class whose it is."""
@@ -245,9 +254,11 @@ class AsyncRunner:
         waits = self._thread.busy
         closing = self._thread.submit(self.env.close, context=self._context)
         self._thread.stop()
-        if waits:
-            logger.warning("%s is still in a call: it is closed when that returns", self._name)
-        return None if waits else closing
+        if not waits:
+            return closing
+        logger.warning("%s is still in a call: it is closed when that returns", self._name)
+        closing.add_done_callback(self._overhear)
+        return None
 
     async def _release(self) -> None:
         if self._async is not None:

@@ -438,7 +438,15 @@ def test_another_loop_goes_on_after_a_call_that_the_first_one_gave_up():
     assert env.log == [("reset", 1), ("step", 1), ("reset", 1), ("close", 1)]
 
 
-async def test_a_close_that_hangs_is_left_alone_with_a_warning(caplog):
+async def test_a_close_that_hangs_is_left_alone_with_a_warning(caplog, monkeypatch):
+    heard = threading.Event()
+
+    def listen(record):
+        if "Hangs.close raised ValueError: bug" in record.getMessage():
+            heard.set()
+        return True
+
+    monkeypatch.setattr(caplog.handler, "filters", [listen])
     go, entered, left = threading.Event(), threading.Event(), threading.Event()
 
     class Hangs(Says):
@@ -446,6 +454,7 @@ async def test_a_close_that_hangs_is_left_alone_with_a_warning(caplog):
             entered.set()
             go.wait(30)
             left.set()
+            raise ValueError("bug")
 
     runner = as_async(Hangs(), step_timeout_s=20)
     await runner.areset()
@@ -455,6 +464,7 @@ async def test_a_close_that_hangs_is_left_alone_with_a_warning(caplog):
     assert not left.is_set()
     go.set()
     assert await asyncio.to_thread(left.wait, 20), "it goes on by itself"
+    assert await asyncio.to_thread(heard.wait, 20), "and what it raises is said"
 
 
 async def test_a_release_that_hangs_changes_nothing_about_the_episode(caplog):
