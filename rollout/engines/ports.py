@@ -25,7 +25,7 @@ def free_port() -> int:
     rest = [*range(_LOWEST, min(low, _HIGHEST)), *range(max(high + 1, _LOWEST), _HIGHEST)]
     draw = random.SystemRandom()  # so that two processes that choose at once seldom choose the same
     for _ in range(_TRIES if rest else 0):
-        port = draw.choice(rest)
+        port: int = draw.choice(rest)
         with socket.socket() as probe:
             try:
                 probe.bind((HOST, port))
