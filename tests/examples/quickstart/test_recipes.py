@@ -1,3 +1,4 @@
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,7 +38,7 @@ async def test_demonstrations_are_clean_first_and_mostly_failures_later(starting
     source = Demonstrations(settings.demonstrations, family=family, steps=settings.run.steps, seed=1)
     async with source.running():
         first = (await source.next_batch({})).metrics["demonstrations/reward_mean"]
-        source.load_state(b'{"next": 150}')
+        source.load_state(json.dumps({"next": settings.run.steps - 50}).encode())
         later = (await source.next_batch({})).metrics["demonstrations/reward_mean"]
     assert first == 1.0
     assert 0.15 < later < 0.4
