@@ -119,7 +119,7 @@ class EpisodeSandbox:
                 sandbox = await self._held.enter_async_context(self._make())
                 await self._setup(sandbox)
             except BaseException as error:
-                self.failure = f"the sandbox did not start: {error or type(error).__name__}"
+                self.failure = f"the sandbox did not start: {str(error) or type(error).__name__}"
                 await asyncio.shield(self._held.aclose())
                 if isinstance(error, ToolError):  # not a tool's failure: the agent has done nothing yet
                     raise EnvError(f"the episode's files could not be laid out: {error}") from error

@@ -45,8 +45,8 @@ class Example:
         sft: the recipe of its warm-up.
         train: the recipe of its reinforcement learning.
         make: writes the random policy into a folder, from a seed; None makes one for the demonstrations of `sft`.
-        prepare: lays out what both stages need in the directory of the run folders, and gives the dotted settings that
-            tell `train` of it.
+        prepare: lays out what `train` needs in the directory of the run folders, and gives the dotted settings that
+            tell of it; called before each stage, so that what cannot be written is found before anything is learnt.
         purpose: what the example is for, in a sentence.
         done: what its agent does in the end, such as "solves {} of the problems that it never trained on".
     """
@@ -66,12 +66,16 @@ class Example:
 
     def warm_up(self, directory: Path, *, seed: int) -> Path | None:
         """Make its starting policy and warm it up; see `warm_up` of this module."""
+        self._prepare(directory)
         return warm_up(directory, seed=seed, recipe=self.sft, make=self.start)
 
     def reinforce(self, directory: Path, warm: Path, *, seed: int, overrides: Sequence[str] = ()) -> Learnt | None:
         """Train the warmed-up policy by reinforcement learning; see `reinforce` of this module."""
-        words = [*(self.prepare(directory) if self.prepare is not None else ()), *overrides]
+        words = [*self._prepare(directory), *overrides]
         return reinforce(directory, warm, seed=seed, recipe=self.train, title=self.title, overrides=words)
+
+    def _prepare(self, directory: Path) -> Sequence[str]:
+        return self.prepare(directory) if self.prepare is not None else ()
 
     def main(self, words: Sequence[str] | None = None) -> int:
         """Run it from the command line, one stage after the other.

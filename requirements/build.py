@@ -316,7 +316,7 @@ def remove_old(cache: Path) -> None:
     names = (*NAMES, *LATER)
     wanted = {f"{name}-{key(name)}" for name in names}
     for path in sorted(cache.glob("*-????????????")):
-        if path.name not in wanted and path.name.split("-")[0] in names:
+        if path.name not in wanted and path.name.rpartition("-")[0] in names:
             say(f"removing {path}")
             shutil.rmtree(path)
 

@@ -58,9 +58,9 @@ class Commanded(ABC):
             raise ToolError(job.refusal.strip())
         return await self._start(job)
 
+    @abstractmethod
     async def close(self) -> None:
         """See `Sandbox.close`."""
-        raise NotImplementedError
 
     async def __aenter__(self) -> Self:
         return self
@@ -76,4 +76,4 @@ class Commanded(ABC):
 
     @abstractmethod
     async def _start(self, job: Command) -> Process:
-        """Start one; its line in the audit is written when it ends."""
+        """Start one. Its line in the audit is for its end."""

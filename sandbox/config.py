@@ -2,9 +2,9 @@
 
 import posixpath
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from agar.config import BaseConfig
 
@@ -97,21 +97,11 @@ class SandboxSpec(BaseConfig):
         return mounts
 
 
-class PoolConfig(BaseConfig):
-    """How many sandboxes there may be, and how many are started before they are asked for; of each kind (spec)."""
+class SandboxesConfig(BaseConfig):
+    """The sandboxes of a run's environments."""
 
-    size: int = Field(256, ge=1)
-    """Sandboxes of one kind that may exist at one time; an episode that needs another one waits for it."""
     warm: int = Field(0, ge=0)
-    """Sandboxes of one kind that are kept started beside those in use; for backends that are slow to start."""
-    wait_s: float = Field(300.0, gt=0)
-    """How long an episode waits for a place, in seconds."""
-
-    @model_validator(mode="after")
-    def _warm_ones_have_places(self) -> Self:
-        if self.warm > self.size:
-            raise ValueError(f"warm = {self.warm} is more than size = {self.size}: lower the first or raise the second")
-        return self
+    """Sandboxes of one spec that are kept started beside those in use; for backends that are slow to start."""
 
 
 def check_env_names(env: dict[str, str]) -> None:

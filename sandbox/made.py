@@ -1,8 +1,11 @@
 """Making what somebody else keeps: a container, a machine."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -18,6 +21,10 @@ async def made_or_unmade(making: Coroutine[Any, Any, T], unmake: Callable[[T], A
 
     Returns:
         What `making` gave.
+
+    Raises:
+        CancelledError: the caller was cancelled. It comes when what was made has been unmade, or that has failed, which
+            is logged.
     """
     asked = asyncio.ensure_future(making)
     try:
@@ -30,5 +37,9 @@ async def made_or_unmade(making: Coroutine[Any, Any, T], unmake: Callable[[T], A
 
 async def _undo(asked: "asyncio.Future[T]", unmake: Callable[[T], Awaitable[object]]) -> None:
     await asyncio.wait({asked})
-    if not asked.cancelled() and asked.exception() is None:
+    if asked.cancelled() or asked.exception() is not None:
+        return
+    try:
         await unmake(asked.result())
+    except Exception as error:  # the caller is to be cancelled, whatever becomes of this
+        logger.warning("what was made for a caller that has left could not be removed: %s", error)

@@ -16,7 +16,6 @@ from typing import Self
 
 from agar.errors import AgarError, ConfigError, DeadlineError, SandboxError
 from agar.sandbox.base import Sandbox, Snapshot
-from agar.sandbox.snapshot import of_files
 
 logger = logging.getLogger(__name__)
 _RETRY_S = 1.0
@@ -35,7 +34,7 @@ class PoolState:
         leases: how many leases there were.
         warm_leases: how many of them found a started sandbox.
         deleted: sandboxes that were seen deleted.
-        failed_starts: sandboxes that could not be started or prepared.
+        failed_starts: sandboxes that could not be made, started beforehand or prepared.
         condemned: sandboxes that are not gone although they were closed; they keep their places until they are.
         wait_s: seconds that leases have waited for their sandboxes, in all.
     """
@@ -117,7 +116,8 @@ class SandboxPool:
 
         Raises:
             DeadlineError: no place became free in time.
-            SandboxError: it could not be started, or the pool is closed.
+            SandboxError: what is to be in it beforehand could not be put there, or the pool is closed. Without such
+                things, one that is not warm starts with its first use.
         """
         began = time.monotonic()
         sandbox = await self._take()
@@ -186,18 +186,24 @@ class SandboxPool:
         return await self._start()
 
     async def _start(self, *, beforehand: bool = False) -> Sandbox:
-        """Make a sandbox in a place that is taken, give the place back where that fails.
+        """Make a sandbox in a place that is taken, and give the place back where that fails.
 
-        One that nobody asked for yet is opened; another opens with what is done in it first.
+        One that nobody has asked for yet is opened; another opens with the first thing that is done in it.
         """
-        sandbox = self._make()
+        try:
+            sandbox = self._make()
+        except BaseException:
+            self._failed_starts += 1
+            self._used -= 1
+            await self._tell()
+            raise
         try:
             if self._closed:
                 raise SandboxError("the pool of sandboxes is closed: make a new one")
             if self._files is not None:
                 await sandbox.restore(self._files)
             elif beforehand:
-                await sandbox.restore(of_files({}))  # opens it, and leaves nothing that an agent could see
+                await sandbox.exec(["true"])  # opens it, and changes nothing that an agent could see
             if self._prepare is not None:
                 await self._prepare(sandbox)
         except BaseException:

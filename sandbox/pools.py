@@ -1,80 +1,64 @@
-"""The sandboxes of a run: a pool for each kind of sandbox that its episodes ask for."""
+"""The sandboxes of a run, with some of each kind started before they are asked for."""
 
+import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from types import TracebackType
 from typing import Self
 
 from agar.errors import SandboxError
 from agar.sandbox.base import Sandbox
-from agar.sandbox.config import PoolConfig, SandboxSpec
+from agar.sandbox.config import SandboxSpec
 from agar.sandbox.factory import create
-from agar.sandbox.pool import PoolState, SandboxPool
+from agar.sandbox.pool import SandboxPool
 from agar.types import Metrics
 
 logger = logging.getLogger(__name__)
 
 KINDS = 8
-"""Kinds that are kept warm at one time: a task that brings its own folder or image is a kind of its own."""
+"""Kinds that are started beforehand, the first ones that are asked for. A task that brings a folder or an image of its
+own is a kind of its own, and nobody asks for the same one again soon."""
+_PLACES = 100_000  # the episodes that play at once are what bounds a run's sandboxes
 
 
 class SandboxPools:
     """Leases sandboxes by their spec. To be used from one event loop, as an async context manager."""
 
-    def __init__(self, config: PoolConfig | None = None) -> None:
+    def __init__(self, *, warm: int = 0) -> None:
         """Nothing starts before the first lease.
 
         Args:
-            config: bounds of each kind; the defaults if None.
+            warm: how many of each kind are kept started beside those in use.
         """
-        self._config = config or PoolConfig()
-        self._pools: OrderedDict[str, SandboxPool] = OrderedDict()  # the kind leased last comes last
-        self._ended: list[PoolState] = []
+        self._warm = warm
+        self._pools: dict[str, SandboxPool] = {}
+        self._leased = self._leases = 0
         self._closed = False
 
-    @asynccontextmanager
-    async def lease(self, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
+    def lease(self, spec: SandboxSpec) -> AbstractAsyncContextManager[Sandbox]:
         """A fresh sandbox for as long as the context is open.
 
         Args:
             spec: what it is made of.
 
         Raises:
-            DeadlineError: no place became free in time.
-            SandboxError: it could not be started, or these pools are closed.
+            ConfigError: the spec is one that no sandbox can be made of.
+            SandboxError: on entry: these pools are closed, or what is done in it beforehand failed.
         """
-        async with self._pool(spec).lease() as sandbox:
-            await self._forget_idle()
-            yield sandbox
+        return self._counted(self._lease(spec))
 
     def metrics(self) -> Metrics:
-        """`sandbox/<name>`: what there is now, and `sandbox/<name>_count`: totals since construction."""
+        """`sandbox/<name>` of what there is now, `sandbox/<name>_count` of what there was since construction."""
         states = [pool.state for pool in self._pools.values()]
-        ever = [*states, *self._ended]
         return {
-            "sandbox/leased": float(sum(state.leased for state in states)),
+            "sandbox/leased": float(self._leased),
+            "sandbox/leases_count": float(self._leases),
             "sandbox/warm": float(sum(state.warm for state in states)),
-            "sandbox/condemned": float(sum(state.condemned for state in ever)),
-            "sandbox/leases_count": float(sum(state.leases for state in ever)),
-            "sandbox/warm_leases_count": float(sum(state.warm_leases for state in ever)),
-            "sandbox/deleted_count": float(sum(state.deleted for state in ever)),
-            "sandbox/failed_starts_count": float(sum(state.failed_starts for state in ever)),
-            "sandbox/wait_s": sum(state.wait_s for state in ever),
+            "sandbox/warm_leases_count": float(sum(state.warm_leases for state in states)),
+            "sandbox/failed_starts_count": float(sum(state.failed_starts for state in states)),
         }
-
-    async def close(self) -> None:
-        """Delete every sandbox, leased ones too, and see them deleted. A second call does nothing.
-
-        Raises:
-            SandboxError: some were not gone within the deadline; the message says how many.
-        """
-        self._closed = True
-        async with AsyncExitStack() as stack:  # whatever one of them raises, the others are closed
-            for pool in self._pools.values():
-                stack.push_async_callback(pool.close)
 
     async def __aenter__(self) -> Self:
         return self
@@ -82,28 +66,28 @@ class SandboxPools:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        """Delete every pool's sandboxes. One that is not gone is logged: what the run did is done."""
+        self._closed = True
+        closing = asyncio.gather(*(pool.close() for pool in self._pools.values()), return_exceptions=True)
+        for result in await asyncio.shield(closing):
+            if isinstance(result, BaseException):
+                logger.warning("%s", result)
 
-    def _pool(self, spec: SandboxSpec) -> SandboxPool:
+    def _lease(self, spec: SandboxSpec) -> AbstractAsyncContextManager[Sandbox]:
+        key = spec.model_dump_json()
+        if self._warm and key not in self._pools and len(self._pools) < KINDS:
+            create(spec)  # refused here, where its caller is told
+            self._pools[key] = SandboxPool(partial(create, spec), size=_PLACES, warm=self._warm)
+        return self._pools[key].lease() if key in self._pools else create(spec)
+
+    @asynccontextmanager
+    async def _counted(self, lease: AbstractAsyncContextManager[Sandbox]) -> AsyncIterator[Sandbox]:
         if self._closed:
             raise SandboxError("the pools of sandboxes are closed: make new ones")
-        key = spec.model_dump_json()
-        if key not in self._pools:
-            config = self._config
-            make = partial(create, spec)
-            self._pools[key] = SandboxPool(make, size=config.size, warm=config.warm, wait_s=config.wait_s)
-        self._pools.move_to_end(key)
-        return self._pools[key]
-
-    async def _forget_idle(self) -> None:
-        """Close the pools of kinds that were not leased for longest and are not in use, beyond `KINDS`."""
-        for key, pool in list(self._pools.items()):
-            if len(self._pools) <= KINDS:
-                return
-            if pool.idle:
-                del self._pools[key]
-                try:
-                    await pool.close()
-                except SandboxError as error:  # no fault of whoever leases another kind
-                    logger.warning("%s", error)
-                self._ended.append(pool.state)
+        async with lease as sandbox:
+            self._leases += 1
+            self._leased += 1
+            try:
+                yield sandbox
+            finally:
+                self._leased -= 1

@@ -18,8 +18,7 @@ def free_port() -> int:
     An engine takes up to a minute before it binds its port. Meanwhile every outgoing connection of every process on the
     machine takes a port of the ephemeral range, so one of those would sooner or later be gone.
 
-    Raises:
-        OSError: none of those tried was free.
+    Where the system gives all of them away, or none of those tried is free, it is one of the ephemeral range after all.
     """
     low, high = ephemeral()
     rest = [*range(_LOWEST, min(low, _HIGHEST)), *range(max(high + 1, _LOWEST), _HIGHEST)]

@@ -69,11 +69,11 @@ async def carries_megabytes_both_ways(sandbox: Sandbox) -> None:
     """More than any pipe holds, while the caller still writes."""
     process = await sandbox.start(["cat"])
     data = os.urandom(1 << 16) * 48
-    writing = asyncio.create_task(process.write(data))
-    heard = await _heard(process, len(data))
-    expect("bytes that cat gave back", (len(heard), heard == data), (len(data), True))
-    await writing
+    async with asyncio.TaskGroup() as group:
+        group.create_task(process.write(data))
+        heard = await _heard(process, len(data))
     await process.close()
+    expect("bytes that cat gave back", (len(heard), heard == data), (len(data), True))
 
 
 async def loses_nothing_to_a_cancelled_read(sandbox: Sandbox) -> None:

@@ -52,6 +52,21 @@ async def test_a_cancelled_caller_leaves_nothing_there(cancels):
     assert elsewhere.things == []
 
 
+async def test_what_cannot_be_removed_is_said_and_the_caller_is_cancelled_all_the_same(caplog):
+    elsewhere = Elsewhere()
+
+    async def fail(thing):
+        raise SandboxError(f"{thing} stays")
+
+    caller = asyncio.create_task(made_or_unmade(elsewhere.make(), fail))
+    await elsewhere.asked.wait()
+    caller.cancel()
+    elsewhere.may.set()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert "could not be removed: thing stays" in caplog.text
+
+
 @pytest.mark.parametrize("cancelled", [False, True])
 async def test_where_nothing_could_be_made_nothing_is_unmade(cancelled):
     elsewhere = Elsewhere()

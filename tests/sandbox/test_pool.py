@@ -171,6 +171,18 @@ def test_impossible_sizes_are_refused():
             SandboxPool(lambda: FakeSandbox(FAKE), size=size, warm=warm)
 
 
+async def test_a_sandbox_that_cannot_even_be_made_leaves_its_place():
+    def refuse():
+        raise ConfigError("no key: set one")
+
+    async with SandboxPool(refuse, size=1, wait_s=0.5) as pool:
+        for _ in range(2):
+            with pytest.raises(ConfigError, match="no key"):
+                async with pool.lease():
+                    pass
+        assert pool.state.failed_starts == 2
+
+
 OWNER = """
 import asyncio, os, sys
 from pathlib import Path

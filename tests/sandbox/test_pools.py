@@ -1,14 +1,12 @@
-"""Leases by spec: a pool for each kind, old kinds forgotten, everything counted."""
+"""Leases by spec: made when they are asked for, or started beforehand; everything counted."""
 
 import asyncio
-from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
-from agar.errors import DeadlineError, SandboxError
+from agar.errors import ConfigError, SandboxError
 from agar.sandbox import SandboxSpec
-from agar.sandbox.config import PoolConfig
 from agar.sandbox.pools import KINDS, SandboxPools
 
 
@@ -17,82 +15,80 @@ def kind(number):
     return SandboxSpec(backend="fake", env={"NUMBER": str(number)})
 
 
-async def test_a_lease_is_made_of_its_spec_and_closed_after_it():
-    async with SandboxPools() as pools:
+async def until_warm(pools, count):
+    async with asyncio.timeout(20):
+        while pools.metrics()["sandbox/warm"] != count:  # noqa: ASYNC110  the pools' own doing
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("warm", [0, 2])
+async def test_a_lease_is_made_of_its_spec_and_closed_after_it(warm):
+    async with SandboxPools(warm=warm) as pools:
         async with pools.lease(kind(1)) as one, pools.lease(kind(2)) as two:
             assert (one.spec, two.spec) == (kind(1), kind(2))
             assert pools.metrics()["sandbox/leased"] == 2
         assert one.closed
         assert two.closed
-    found = pools.metrics()
-    assert (found["sandbox/leases_count"], found["sandbox/deleted_count"], found["sandbox/leased"]) == (2, 2, 0)
-
-
-async def test_the_size_bounds_each_kind():
-    async with SandboxPools(PoolConfig(size=1, wait_s=0.05)) as pools, pools.lease(kind(1)):
-        async with pools.lease(kind(2)):
-            pass
-        with pytest.raises(DeadlineError, match="no place for a sandbox became free"):
-            async with pools.lease(kind(1)):
-                pass
+        found = pools.metrics()
+        assert (found["sandbox/leases_count"], found["sandbox/leased"]) == (2, 0)
 
 
 async def test_the_next_lease_of_a_kind_finds_one_started():
-    async with SandboxPools(PoolConfig(warm=1)) as pools:
+    async with SandboxPools(warm=1) as pools:
         async with pools.lease(kind(1)):
-            async with asyncio.timeout(20):
-                while not pools.metrics()["sandbox/warm"]:  # noqa: ASYNC110  the pool's own doing
-                    await asyncio.sleep(0.001)
+            await until_warm(pools, 1)
         async with pools.lease(kind(1)):
             assert pools.metrics()["sandbox/warm_leases_count"] == 1
     assert pools.metrics()["sandbox/warm"] == 0
 
 
-async def test_kinds_that_nobody_uses_any_more_give_their_started_sandboxes_up_and_stay_counted():
-    async with SandboxPools(PoolConfig(warm=1)) as pools, AsyncExitStack() as held:
-        used = await held.enter_async_context(pools.lease(kind("used")))
+async def test_only_so_many_kinds_are_kept_warm_and_the_others_are_made_when_asked_for():
+    async with SandboxPools(warm=1) as pools:
         for number in range(2 * KINDS):
-            async with pools.lease(kind(number)):
-                pass
-        assert not used.closed
-        assert pools.metrics()["sandbox/warm"] <= KINDS + 1
-        assert pools.metrics()["sandbox/leases_count"] == 2 * KINDS + 1
+            async with pools.lease(kind(number)) as sandbox:
+                assert sandbox.spec == kind(number)
+        await until_warm(pools, KINDS)
+        assert pools.metrics()["sandbox/leases_count"] == 2 * KINDS
 
 
-async def test_a_kind_whose_first_sandbox_still_starts_is_in_use(monkeypatch):
-    begun, go = asyncio.Event(), asyncio.Event()
-    pools = SandboxPools()
-
-    async def slow(sandbox):
-        begun.set()
-        await go.wait()
-
-    pools._pool(kind("slow"))._prepare = slow
-    async with pools:
-
-        async def lease_slowly():
-            async with pools.lease(kind("slow")):
-                return "leased"
-
-        slowly = asyncio.create_task(lease_slowly())
-        await begun.wait()
-        for number in range(2 * KINDS):
-            async with pools.lease(kind(number)):
-                pass
-        go.set()
-        assert await slowly == "leased"
-
-
-async def test_closing_ends_what_is_leased_and_refuses_more():
-    pools = SandboxPools()
-    async with pools.lease(kind(1)) as sandbox:
-        await pools.close()
-        assert sandbox.closed
+async def test_once_they_are_closed_nothing_is_leased():
+    async with SandboxPools() as pools:
+        pass
     with pytest.raises(SandboxError, match="closed: make new ones"):
         async with pools.lease(kind(1)):
             pass
 
 
-def test_more_warm_ones_than_places_are_refused():
-    with pytest.raises(ValidationError, match="lower the first or raise the second"):
-        PoolConfig(size=1, warm=2)
+@pytest.mark.parametrize("warm", [0, 1])
+async def test_a_spec_that_nothing_can_be_made_of_is_refused(warm):
+    async with SandboxPools(warm=warm) as pools:
+        with pytest.raises(ConfigError, match="needs the gateway's unix socket"):
+            async with pools.lease(SandboxSpec(backend="fake", network="gateway")):
+                pass
+        assert pools.metrics()["sandbox/leased"] == 0
+
+
+async def test_one_that_is_not_gone_ends_nothing_that_the_run_has_done(caplog, monkeypatch):
+    monkeypatch.setattr("agar.sandbox.pool._CLOSE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("agar.sandbox.pool._RETRY_S", 0.01)
+
+    async def stuck(sandbox):
+        raise SandboxError("was not gone")
+
+    async with SandboxPools(warm=1) as pools:
+        async with pools.lease(kind(1)):
+            await until_warm(pools, 1)
+        monkeypatch.setattr("agar.sandbox.fake.FakeSandbox.close", stuck)
+    assert "were not gone" in caplog.text
+
+
+@pytest.mark.sandbox
+async def test_a_warm_one_has_the_files_that_its_spec_gives_it(tmp_path: Path):
+    (tmp_path / "f").write_text("there")
+    spec = SandboxSpec(workspace=tmp_path)
+    async with SandboxPools(warm=1) as pools:
+        for _ in range(2):
+            async with pools.lease(spec) as sandbox:
+                assert await sandbox.read("f") == b"there"
+                await until_warm(pools, 1)
+        assert pools.metrics()["sandbox/warm_leases_count"] == 1

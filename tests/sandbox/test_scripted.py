@@ -29,6 +29,9 @@ class Canned(ScriptedSandbox):
     async def _start(self, job):
         raise UnsupportedPlatformError("not here")
 
+    async def close(self):
+        pass
+
 
 def ran(**changes):
     whole = {"code": 0, "out": b"", "err": b"", "truncated": False, "killed_by": None, "wall_s": time.monotonic()}

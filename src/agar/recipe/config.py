@@ -17,7 +17,7 @@ from agar.rollout.config import EvaluationConfig, RolloutConfig, TasksConfig
 from agar.rollout.engines.config import EnginesConfig
 from agar.rollout.gateway.config import GatewayConfig
 from agar.rollout.sources.config import DemonstrationsConfig
-from agar.sandbox.config import PoolConfig
+from agar.sandbox.config import SandboxesConfig
 from agar.trainer.config import TrainerConfig
 
 
@@ -74,8 +74,8 @@ class Recipe(BaseConfig):
     """Who plays."""
     rollout: RolloutConfig = RolloutConfig()
     """How live rollouts make batches."""
-    sandboxes: PoolConfig = PoolConfig()
-    """How many sandboxes the episodes may have, and how many are kept started."""
+    sandboxes: SandboxesConfig = SandboxesConfig()
+    """How many sandboxes of live rollouts and evaluations are kept started."""
     tasks: tuple[TasksConfig, ...] = ()
     """What is trained on."""
     evaluate: tuple[EvaluationConfig, ...] = ()

@@ -140,7 +140,7 @@ async def playing(recipe: Recipe, *, logs: Path) -> AsyncIterator[Players]:
                 config=recipe.gateway.model_copy(update={"context_tokens": context_tokens(recipe)}),
             )
         )
-        sandboxes = await stack.enter_async_context(SandboxPools(recipe.sandboxes))
+        sandboxes = await stack.enter_async_context(SandboxPools(warm=recipe.sandboxes.warm))
         agent = build_agent(recipe.agent)
         await stack.enter_async_context(agent)
         runner = EpisodeRunner(
