@@ -25,7 +25,7 @@ class Mark:
             if not name.isdigit():
                 continue
             with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:  # not ended, not another's
-                if wanted in file.read():
+                if any(variable.startswith(wanted) for variable in file.read().split(b"\0")):  # not in a value
                     found.append(int(name))
         return found
 

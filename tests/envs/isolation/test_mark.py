@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,19 @@ def test_whoever_descends_from_a_carrier_is_found_and_ended_and_nobody_else_is()
         assert mine.clear(timeout_s=10)
         assert mine.carriers() == []
         assert other.carriers() == [bystander.pid]
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_who_only_speaks_of_the_mark_does_not_carry_it():
+    mark = Mark()
+    bystander = subprocess.Popen(["sleep", "600"], env={**os.environ, "NOTE": f"{mark.name}=1", f"X{mark.name}": "1"})
+    try:
+        assert Path(f"/proc/{bystander.pid}/environ").read_bytes().count(f"{mark.name}=1".encode()) == 2
+        assert mark.carriers() == []
+        assert mark.clear(timeout_s=10)
+        assert bystander.poll() is None
     finally:
         bystander.kill()
         bystander.wait()
