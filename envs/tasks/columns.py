@@ -13,9 +13,9 @@ from agar.types import TaskRow
 class TaskColumns(BaseConfig):
     """Names of columns. The defaults read what `TaskRow` would write; most public data sets need one name changed."""
 
-    prompt: str = Field("prompt", min_length=1)
+    prompt: str | None = Field(None, min_length=1)
     """The text that the agent is given; a list of messages (`role`, `content`) goes to the payload as `messages`, and
-    the last one's text is the prompt. A data set without a column `prompt` has empty prompts."""
+    the last one's text is the prompt. None: a column `prompt`, where there is one, else prompts are empty."""
     key: str | None = None
     """A column of unique names; None numbers the rows: `name/17`, where 17 is the row's place in the file."""
     payload: tuple[str, ...] | None = None
@@ -34,28 +34,27 @@ class TaskColumns(BaseConfig):
         Raises:
             ConfigError: a column that is asked for is not there, or a prompt is neither text nor messages.
         """
-        asked = [*(self.payload or ()), *([self.key] if self.key else ())]
-        if self.prompt != "prompt":  # somebody named it
-            asked.append(self.prompt)
+        asked = [*(self.payload or ()), *(column for column in (self.key, self.prompt) if column)]
         missing = [column for column in asked if column not in columns]
         if missing:
             raise ConfigError(
                 f"{name} row {index} has columns {sorted(columns)}, not {missing}: set the columns' names"
             )
-        payload = self._payload(columns)
-        prompt = columns.get(self.prompt, "")
+        column = self.prompt or "prompt"
+        payload = self._payload(columns, column)
+        prompt = columns.get(column, "")
         if not isinstance(prompt, str):
-            payload["messages"] = prompt = _messages(prompt, f"{name} row {index}: {self.prompt}")
+            payload["messages"] = prompt = _messages(prompt, f"{name} row {index}: {column}")
             prompt = prompt[-1]["content"]
         key = str(columns[self.key]) if self.key else f"{name}/{index}"
         return TaskRow(key=key, prompt=prompt, payload=payload, split=split, env=env)
 
-    def _payload(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+    def _payload(self, columns: Mapping[str, Any], prompt: str) -> dict[str, Any]:
         if self.payload is not None:
             return {column: columns[column] for column in self.payload}
         if isinstance(columns.get("payload"), Mapping):
             return dict(columns["payload"])
-        return {column: value for column, value in columns.items() if column != self.prompt}
+        return {column: value for column, value in columns.items() if column != prompt}
 
 
 def _messages(value: Any, where: str) -> list[dict[str, str]]:

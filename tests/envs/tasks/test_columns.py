@@ -37,12 +37,18 @@ def test_a_set_without_prompts_has_empty_ones():
     assert row({"seed": 1}).prompt == ""
 
 
+def test_nobody_has_named_the_prompt_in_settings_that_were_written_and_read_again():
+    again = TaskColumns.model_validate_json(TaskColumns().model_dump_json())
+    assert again.row({"seed": 1}, name="maths", index=3, split="train", env="Sums-v0").prompt == ""
+
+
 @pytest.mark.parametrize(
     ("columns", "settings", "said"),
     [
         ({"prompt": "?"}, {"key": "uid"}, r"columns \['prompt'\], not \['uid'\]"),
         ({"prompt": "?"}, {"payload": ("answer",)}, r"not \['answer'\]"),
         ({"text": "?"}, {"prompt": "question"}, r"not \['question'\]"),
+        ({"text": "?"}, {"prompt": "prompt"}, r"not \['prompt'\]"),
         *(({"prompt": none}, {}, "must be text or a list of messages") for none in (None, 0, [], False)),
         ({"prompt": 7}, {}, "must be text or a list of messages"),
         ({"prompt": [{"role": "user"}]}, {}, "must be text or a list of messages"),
