@@ -1,6 +1,7 @@
 """Environments whose agent has tools, and perhaps a sandbox in which they run."""
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -66,12 +67,12 @@ class ToolEnv(AsyncEnv):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._tools = tools_of(cls)
-        for made in cls._tools.values():
-            method = made.method.__name__
-            if hasattr(ToolEnv, method) and method != ToolEnv.submit.__name__:  # which is a tool itself
+        methods = {id(made.method): made.spec.name for made in cls._tools.values()}
+        for attribute in set(dir(ToolEnv)) - {ToolEnv.submit.__name__}:  # which is a tool itself
+            if (name := methods.get(id(inspect.getattr_static(cls, attribute)))) is not None:
                 raise ConfigError(
-                    f"{cls.__name__}: the tool {method!r} takes the place of the environment's own {method!r}: give "
-                    f"the method another name; @tool(name={made.spec.name!r}) keeps the tool's"
+                    f"{cls.__name__}: the tool {name!r} takes the place of the environment's own {attribute!r}: give "
+                    f"the method another name; @tool(name={name!r}) keeps the tool's"
                 )
         if not cls.submits:
             cls._tools = {name: item for name, item in cls._tools.items() if item.method is not ToolEnv.submit}

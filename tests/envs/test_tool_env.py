@@ -438,6 +438,19 @@ def test_a_tool_does_not_take_the_place_of_what_the_environment_needs(method):
     assert [each.name for each in free().tools] == [method]
 
 
+def test_what_a_tool_takes_the_place_of_is_told_by_where_it_stands_not_by_its_functions_name():
+    def wrapper(self) -> str:
+        """Do it."""
+        return "done"
+
+    with pytest.raises(ConfigError, match="Taken: the tool 'wrapper' takes the place of the environment's own 'close'"):
+        type("Taken", (ToolEnv,), {"close": tool(wrapper)})
+    wrapper.__name__ = "close"
+    free = type("Free", (ToolEnv,), {"shut": tool(wrapper)})
+    assert free.close is ToolEnv.close
+    assert [each.name for each in free().tools] == ["close"]
+
+
 def test_the_tool_that_hands_in_may_be_written_over():
     class Polite(ToolEnv):
         submits = True
