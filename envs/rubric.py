@@ -7,6 +7,7 @@ import inspect
 import json
 import logging
 import math
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -18,7 +19,7 @@ from agar.envs import contract
 from agar.envs.score_cache import ScoreCache
 from agar.errors import AgarError, ConfigError, EnvError
 from agar.ledger.codec import plain
-from agar.tool_servers.background import contained, in_thread
+from agar.tool_servers.background import in_task, in_thread
 from agar.types import Message, Reward, TaskRow
 
 logger = logging.getLogger(__name__)
@@ -87,17 +88,19 @@ class Criterion:
             (
                 "weight",
                 f"a finite number of at most {contract.LARGEST_REWARD:g}, of either sign",
-                _within(self.weight, -contract.LARGEST_REWARD),
+                _within(self.weight, -contract.LARGEST_REWARD, contract.LARGEST_REWARD),
             ),
             ("stage", f"one of {', '.join(get_args(Stage))}", self.stage in get_args(Stage)),
             ("cached", "True or False", isinstance(self.cached, bool)),
-            ("timeout_s", "a finite number above 0", _within(self.timeout_s, math.ulp(0.0))),
+            ("timeout_s", "a finite number above 0", _within(self.timeout_s, math.ulp(0.0), sys.float_info.max)),
         ):
             if not holds:
                 got = contract.shown(getattr(self, field_name))
                 raise ConfigError(
                     f"criterion {contract.shown(self.name)}: {field_name}: expected {expected}, got {got}"
                 )
+        for number in ("weight", "timeout_s"):  # a Fraction is no `:g` in Python 3.11
+            object.__setattr__(self, number, float(getattr(self, number)))
 
 
 class Rubric:
@@ -203,7 +206,7 @@ async def _together(scores: Iterable[Awaitable[Any]]) -> list[Any]:
 async def _call(criterion: Criterion, told: Any) -> Any:
     try:
         async with asyncio.timeout(criterion.timeout_s) as clock:
-            return await contained(_graded(criterion, told))
+            return await in_task(_graded(criterion, told), name=f"agar-reward-{criterion.name}")
     except AgarError:
         raise
     except Exception as error:
@@ -219,12 +222,12 @@ async def _graded(criterion: Criterion, told: Any) -> Any:
     return await score if inspect.isawaitable(score) else score
 
 
-def _within(value: Any, least: float) -> bool:
-    """Whether this is a number that is at least so large, and no larger than a reward may be."""
+def _within(value: Any, least: float, most: float) -> bool:
+    """Whether this is a number within bounds."""
     if not isinstance(value, Real) or isinstance(value, bool):
         return False
     number: Any = value
-    return bool(least <= number <= contract.LARGEST_REWARD)
+    return bool(least <= number <= most)
 
 
 def _row(criterion: Criterion, scores: Any, attempts: int) -> list[Any]:
@@ -246,7 +249,7 @@ def _reward(criteria: Sequence[Criterion], scores: Sequence[Any]) -> Reward:
     for criterion, given in zip(criteria, scores, strict=True):
         score = parts[criterion.name] = contract.checked_number(given, what=f"reward {criterion.name!r} gave")
         by_weight = f"reward {criterion.name!r} gave {score:g}, which by its weight of {criterion.weight:g} is"
-        weighted.append(contract.checked_number(float(criterion.weight) * score, what=by_weight))
+        weighted.append(contract.checked_number(criterion.weight * score, what=by_weight))
     total = contract.checked_number(math.fsum(weighted), what=f"the rewards {', '.join(parts)} sum to")
     return Reward(total=total, parts=parts)
 

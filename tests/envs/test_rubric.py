@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import types
+from fractions import Fraction
 
 import pytest
 
@@ -74,6 +75,11 @@ async def gives_up(conversation):
     raise asyncio.CancelledError
 
 
+async def cancels_its_own_task(conversation):
+    asyncio.current_task().cancel()
+    await asyncio.sleep(60)
+
+
 async def leaves(conversation):
     sys.exit(4)
 
@@ -105,12 +111,13 @@ class Odd:
         (lambda c: -1e39, r"reward 'it' gave -1e\+39"),
         (lambda c: Odd(), "reward 'it' gave a Odd whose repr raises"),
         (gives_up, "reward 'it' raised RuntimeError: raised CancelledError"),
+        (cancels_its_own_task, "reward 'it' raised RuntimeError: raised CancelledError"),
         (leaves, "reward 'it' raised RuntimeError: raised SystemExit"),
         (leaves_in_its_thread, "reward 'it' raised RuntimeError: raised SystemExit"),
     ],
     ids=[
         "raises", "times out", "hangs", "nan", "text", "none", "number in a text", "beyond float64", "beyond float32",
-        "below it", "odd", "cancels itself", "exits", "exits in its thread",
+        "below it", "odd", "gives up", "cancels itself", "exits", "exits in its thread",
     ],
 )  # fmt: skip
 async def test_a_failing_reward_is_the_environments_failure(score, said):
@@ -126,6 +133,7 @@ async def test_a_failing_reward_is_the_environments_failure(score, said):
         (lambda g: {"a": 1, "b": 2}, "gave dict: return a list"),
         (lambda g: [1.0], "gave 1 scores for 2"),
         (boom, "no such page"),
+        (cancels_its_own_task, "raised CancelledError"),
     ],
 )
 async def test_a_failing_group_reward_too(score, said):
@@ -174,6 +182,7 @@ async def test_a_group_of_none_has_no_rewards():
         ({"timeout_s": 0}, "timeout_s: expected a finite number above 0, got 0"),
         ({"timeout_s": float("inf")}, "timeout_s: expected"),
         ({"timeout_s": float("nan")}, "timeout_s: expected"),
+        ({"timeout_s": 10**400}, "timeout_s: expected"),
         ({"score": 1.0}, "score: expected a function of a Conversation, got 1.0"),
         ({"cached": "yes"}, "cached: expected True or False, got 'yes'"),
         ({"name": ""}, "name: expected a text that is not empty, got ''"),
@@ -183,6 +192,16 @@ async def test_a_group_of_none_has_no_rewards():
 def test_what_could_not_be_graded_is_refused_when_it_is_written(fields, said):
     with pytest.raises(ConfigError, match=said):
         Criterion(**{"name": "it", "score": right, **fields})
+
+
+async def test_a_number_of_another_kind_counts_what_it_says():
+    quarter = Criterion(name="it", score=right, weight=Fraction(1, 4), timeout_s=Fraction(5, 2))
+    assert (quarter.weight, quarter.timeout_s) == (0.25, 2.5)
+    assert (await Rubric([quarter]).grade("trajectory", told())).total == 0.25
+
+
+def test_a_deadline_is_no_reward_and_is_not_bounded_as_one():
+    assert Criterion(name="it", score=right, timeout_s=1e31).timeout_s == 1e31
 
 
 def test_a_rubric_is_of_criteria():
