@@ -15,7 +15,7 @@ from agar.envs.base import AsyncEnv, Env, gold_of
 from agar.envs.contract import OBSERVATION_CHARS, checked_reset, checked_step, told
 from agar.envs.wrappers.base import awaitable
 from agar.errors import AgarError, EnvError, SandboxError
-from agar.tool_servers.background import DaemonThread, awaited, contained
+from agar.tool_servers.background import DaemonThread, awaited, in_task
 from agar.types import Message, Outcome, ToolSpec, Turn
 
 logger = logging.getLogger(__name__)
@@ -207,7 +207,7 @@ class AsyncRunner:
     async def _within(self, work: Awaitable[T], what: str) -> T:
         try:
             async with asyncio.timeout(self.step_timeout_s) as deadline:
-                return await contained(work)
+                return await self._contained(work, what)
         except Exception as error:
             if deadline.expired() and not isinstance(error, AgarError):
                 raise EnvError(f"{self._name}.{what} did not return within {self.step_timeout_s:g} s") from error
@@ -217,13 +217,17 @@ class AsyncRunner:
         """Await what changes nothing about the episode any more; False where it is left alone, past its deadline."""
         try:
             async with asyncio.timeout(self._patience_s) as deadline:
-                await contained(work)
+                await self._contained(work, what)
         except Exception as error:
             if not deadline.expired() or isinstance(error, AgarError):
                 raise self._blamed(error, what) from error
             self._leave(what)
             return False
         return True
+
+    def _contained(self, work: Awaitable[T], what: str) -> Awaitable[T]:
+        """What the environment does in the caller's thread, where it could cancel the caller's task."""
+        return work if self._async is None else in_task(work, name=f"agar-env-{self._name}.{what}")
 
     def _leave(self, what: str) -> None:
         logger.warning("%s.%s did not return within %g s: it is left alone", self._name, what, self._patience_s)

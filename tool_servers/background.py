@@ -6,9 +6,9 @@ import contextvars
 import queue
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ async def contained(work: Awaitable[T]) -> T:
         raise RuntimeError(f"raised {error!r}") from error
 
 
-async def in_task(work: Coroutine[Any, Any, T], *, name: str) -> T:
+async def in_task(work: Awaitable[T], *, name: str) -> T:
     """`contained`, in a task of its own, so that code which cancels the task that it runs in ends itself only.
 
     Args:

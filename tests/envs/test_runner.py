@@ -271,8 +271,13 @@ async def cancels_a_task_of_its_own():
     await task
 
 
+async def cancels_the_task_that_runs_it():
+    asyncio.current_task().cancel()
+    await asyncio.sleep(60)
+
+
 @pytest.mark.parametrize("where", ["areset", "astep", "agold", "arelease"])
-@pytest.mark.parametrize("fault", [cancels_a_task_of_its_own, "exit"])
+@pytest.mark.parametrize("fault", [cancels_a_task_of_its_own, cancels_the_task_that_runs_it, "exit"])
 async def test_an_environment_that_would_end_its_caller_is_named(where, fault):
     class Selfish(SaysLater):
         async def _does(self, place):

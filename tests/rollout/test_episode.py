@@ -176,7 +176,7 @@ async def test_a_whole_episode_becomes_one_row_with_its_rewards_on_its_turns(mod
         (Unmakeable, Outcome.ENV_ERROR, "no display"),
         (Selfish, Outcome.ENV_ERROR, "Selfish.step raised RuntimeError: raised CancelledError"),
         (Exiting, Outcome.ENV_ERROR, "Exiting.step raised RuntimeError: raised SystemExit(3)"),
-        (SelfCancelling, Outcome.INFRA_ERROR, "raised CancelledError, though nobody outside"),
+        (SelfCancelling, Outcome.ENV_ERROR, "SelfCancelling.step raised RuntimeError: raised CancelledError"),
         (ExitingAtOnce, Outcome.ENV_ERROR, "constructor raised SystemExit: 3"),
         (Heaping, Outcome.ENV_ERROR, "Echo-v0: all rewards of the episode so far make 1.8e+30"),
         (
