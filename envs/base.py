@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import gymnasium
 from gymnasium.spaces import Space
 
+from agar.envs.contract import checked_gold
 from agar.envs.driver import LoopThread
 from agar.envs.rendering import rendering
 from agar.envs.spaces import MessageSpace, Observation, TurnSpace
@@ -231,9 +232,10 @@ def gold_of(env: Env) -> Turn | None:
 
     Raises:
         DeadlineError: it took longer than `drive_timeout_s`.
+        EnvError: it gave something that is no turn.
     """
     turn = env._drive(env.agold, "agold") if isinstance(env, AsyncEnv) else env.gold()
-    return None if turn is None else Turn.of(turn)
+    return checked_gold(turn, name=type(env).__name__)
 
 
 def task_of(options: Mapping[str, Any] | None) -> TaskRow | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from agar.errors import AgarError, EnvError
 from agar.ledger.codec import plain
-from agar.types import ImagePart, Message, MessageRole, Outcome, TextPart, ToolCall
+from agar.types import ImagePart, Message, MessageRole, Outcome, TextPart, ToolCall, Turn
 
 OBSERVATION_CHARS = 8 << 20
 """The largest observation, in characters of its texts and image URLs, unless a caller sets another bound."""
@@ -74,6 +74,21 @@ def checked_step(
         bool(truncated),
         info,
     )
+
+
+def checked_gold(turn: Any, *, name: str) -> Turn | None:
+    """What `gold` gave, as a turn; None where it knows none.
+
+    Args:
+        turn: what `gold` returned.
+        name: the environment, for the message.
+
+    Raises:
+        EnvError: it is something else.
+    """
+    if not isinstance(turn, Turn | str | None):
+        raise EnvError(f"{name}.gold gave {shown(turn)}: return an agar.Turn, a text or None")
+    return None if turn is None else Turn.of(turn)
 
 
 def checked_observation(observation: Any, *, name: str, max_chars: int = OBSERVATION_CHARS) -> list[Message]:

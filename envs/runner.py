@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 import gymnasium
 
 from agar.envs.base import AsyncEnv, Env, gold_of
-from agar.envs.contract import OBSERVATION_CHARS, checked_reset, checked_step, told
+from agar.envs.contract import OBSERVATION_CHARS, checked_gold, checked_reset, checked_step, told
 from agar.envs.wrappers.base import awaitable
 from agar.errors import AgarError, EnvError, SandboxError
 from agar.tool_servers.background import DaemonThread, awaited, in_task
@@ -94,16 +94,14 @@ class AsyncRunner:
         """The best next turn, as the environment's author says; None where they do not.
 
         Raises:
-            EnvError: the environment raised, or did not answer in time.
+            EnvError: the environment raised, did not answer in time, or gave something that is no turn.
         """
         env = self.env.unwrapped
         if not isinstance(env, Env):
             return None
         if self._async is not None and isinstance(env, AsyncEnv):
-            turn = await self._within(env.agold(), "gold")
-        else:
-            turn = await self._within(self._blocking(lambda: gold_of(env)), "gold")
-        return None if turn is None else Turn.of(turn)
+            return checked_gold(await self._within(env.agold(), "gold"), name=self._name)
+        return await self._within(self._blocking(lambda: gold_of(env)), "gold")
 
     async def areset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None

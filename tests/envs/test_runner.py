@@ -400,6 +400,26 @@ async def test_gold_that_raises_or_hangs_is_the_environments_fault():
             await runner.agold()
 
 
+class Unprintable:
+    def __repr__(self):
+        raise ValueError("bug")
+
+
+@pytest.mark.parametrize("make_env", [Says, SaysLater])
+@pytest.mark.parametrize(
+    ("gold", "complaint"), [(7, "7"), ({"text": "x"}, "{'text': 'x'}"), (Unprintable(), "a Unprintable whose repr")]
+)
+async def test_gold_that_is_no_turn_is_the_environments_fault(make_env, gold, complaint):
+    class Bad(make_env):
+        def gold(self):
+            return gold
+
+    async with as_async(Bad()) as runner:
+        await runner.areset()
+        with pytest.raises(EnvError, match=f"Bad.gold gave {complaint}.*: return an agar.Turn, a text or None"):
+            await runner.agold()
+
+
 SEEN: contextvars.ContextVar[str] = contextvars.ContextVar("SEEN", default="nothing")
 
 
