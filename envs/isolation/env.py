@@ -35,7 +35,7 @@ class ProcessEnv(AsyncEnv):
         self._process: EnvProcess | None = None
         self._about: dict[str, Any] | None = None
         self._starting = threading.Lock()
-        self._waiting: object | None = None  # the reset that somebody waits for
+        self._waiting: object | None = None  # the reset or gold that somebody waits for
 
     def start(self) -> EnvProcess:
         """The running process; a new one where there is none, or the last one has ended.
@@ -104,12 +104,12 @@ class ProcessEnv(AsyncEnv):
 
     def gold(self) -> Turn | None:
         """What the environment's own `gold` says."""
-        answer = self.start().ask("gold", timeout_s=self.limits.step_timeout_s)
-        return None if answer is None else self._read(lambda: Turn.of(TurnSpace().from_jsonable([answer])[0]), "gold")
+        return self._gold(lambda: True)
 
     async def agold(self) -> Turn | None:
         """`gold`, from asynchronous code; a caller that gives up kills the process."""
-        return await self._threaded(self.gold)
+        waiting = self._waiting = object()
+        return await self._threaded(lambda: self._gold(lambda: self._waiting is waiting))
 
     def render(self) -> str | None:
         """What it draws, where that is a text."""
@@ -136,15 +136,22 @@ class ProcessEnv(AsyncEnv):
         self, seed: int | None, options: Mapping[str, Any] | None, wanted: Callable[[], bool]
     ) -> tuple[Observation, dict[str, Any]]:
         gymnasium.Env.reset(self, seed=seed)
+        options = dict(options) if options is not None else None
+        answer = self._started("reset", wanted).ask("reset", seed, options, timeout_s=self.limits.reset_timeout_s)
+        return self._read(lambda: (_observation(answer), dict(answer["info"])), "reset")
+
+    def _gold(self, wanted: Callable[[], bool]) -> Turn | None:
+        answer = self._started("gold", wanted).ask("gold", timeout_s=self.limits.step_timeout_s)
+        return None if answer is None else self._read(lambda: Turn.of(TurnSpace().from_jsonable([answer])[0]), "gold")
+
+    def _started(self, what: str, wanted: Callable[[], bool]) -> EnvProcess:
         process = self.start()
         if not wanted():  # its caller gave up while it started, and nobody else knows of it
             if self._process is process:
                 self._process = None
             process.end()
-            raise EnvError(f"{self._name}.reset: its caller gave up")
-        options = dict(options) if options is not None else None
-        answer = process.ask("reset", seed, options, timeout_s=self.limits.reset_timeout_s)
-        return self._read(lambda: (_observation(answer), dict(answer["info"])), "reset")
+            raise EnvError(f"{self._name}.{what}: its caller gave up")
+        return process
 
     async def _threaded(self, call: Callable[[], T]) -> T:
         running = in_thread(call, name=f"agar-env-{self._name}")

@@ -142,13 +142,14 @@ async def test_a_caller_that_gives_up_ends_the_process(villain):
     await runner.aclose()
 
 
-async def test_a_caller_that_gives_up_while_it_starts_leaves_no_process(villain, tmp_path):
+@pytest.mark.parametrize("call", ["areset", "agold"])
+async def test_a_caller_that_gives_up_while_it_starts_leaves_no_process(villain, tmp_path, call):
     note = tmp_path / "note"
     runner = as_async(agar.make(villain, fault="slow start", at="constructor", note=str(note)))
-    reset = asyncio.create_task(runner.areset())
+    asked = asyncio.create_task(getattr(runner, call)())
     pid = await asyncio.to_thread(written, note)
-    reset.cancel()
-    await asyncio.wait({reset})
+    asked.cancel()
+    await asyncio.wait({asked})
     await runner.aclose()
     assert await asyncio.to_thread(gone, pid)
 
