@@ -129,8 +129,11 @@ class ProcessEnv(AsyncEnv):
         """Close the environment and end its process. Idempotent."""
         self._waiting = None
         process, self._process = self._process, None
-        if process is not None:
-            process.close()
+        try:
+            if process is not None:
+                process.close()
+        finally:
+            super().close()
 
     def _reset(
         self, seed: int | None, options: Mapping[str, Any] | None, wanted: Callable[[], bool]

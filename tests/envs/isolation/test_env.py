@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from gymnasium.utils.env_checker import check_env
 
 import agar
 from agar.envs import registry
+from agar.envs.base import gold_of
 from agar.envs.isolation.config import ProcessLimits
 from agar.envs.isolation.env import ProcessEnv
 from agar.envs.runner import as_async
@@ -173,6 +175,18 @@ async def test_gold_is_awaited_and_asked_where_the_environment_lives(villain):
     async with as_async(agar.make(villain)) as runner:
         first, _ = await runner.areset(seed=5)
         assert f"count {(await runner.agold()).text}" == first[0].text
+
+
+def test_a_close_ends_the_thread_that_asked_for_gold(villain):
+    env = agar.make(villain)
+    try:
+        first, _ = env.reset(seed=5)
+        assert f"count {gold_of(env).text}" == first
+        asked = [thread for thread in threading.enumerate() if thread.name == "agar-env-ProcessEnv"]
+    finally:
+        env.close()
+    assert asked
+    assert not [thread for thread in asked if thread.is_alive()]
 
 
 def test_gymnasium_makes_and_checks_it_and_gold_and_render_come_through(villain):
