@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -107,9 +108,10 @@ class GuardedProcess:
             self._process.kill()
         elif self._process.returncode >= 0:
             return True
+        until = time.monotonic() + _END_TIMEOUT_S
         cleared = self._mark.clear(timeout_s=_END_TIMEOUT_S)
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_END_TIMEOUT_S)
+            self._process.wait(max(0.0, until - time.monotonic()))
         return cleared and self._process.returncode is not None
 
     def _stdin(self) -> Any:
