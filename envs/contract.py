@@ -7,7 +7,16 @@ from typing import Any, get_args
 
 import numpy as np
 
-from agar.errors import AgarError, EnvError
+from agar.errors import (
+    AgarError,
+    ConfigError,
+    DeadlineError,
+    EngineError,
+    EnvError,
+    MissingExtraError,
+    SandboxError,
+    UnsupportedPlatformError,
+)
 from agar.ledger.codec import plain
 from agar.types import ImagePart, Message, MessageRole, Outcome, TextPart, ToolCall, Turn
 
@@ -15,6 +24,9 @@ OBSERVATION_CHARS = 8 << 20
 """The largest observation, in characters of its texts and image URLs, unless a caller sets another bound."""
 LARGEST_REWARD = 1e30
 """The largest reward, of either sign: sums of millions and differences still fit into training's float32."""
+
+_NAMED = (EnvError, SandboxError, EngineError, DeadlineError, ConfigError, MissingExtraError, UnsupportedPlatformError)
+"""Errors whose class says whose fault they are, in an environment's code as well."""
 
 _ROLES: tuple[str, ...] = get_args(MessageRole)
 
@@ -159,6 +171,17 @@ def told(error: BaseException) -> str:
     except Exception:
         text = "its text cannot be read"
     return f"{type(error).__name__}: {text if len(text) <= 2000 else text[:2000] + '…'}"
+
+
+def blamed(error: BaseException, what: str) -> AgarError:
+    """What an environment's code raised, as its own error, unless its class says whose it is.
+
+    Args:
+        error: what was raised. One of agar's that was meant for a place which the code is not (a `ToolError` outside of
+            a tool) is the environment's too.
+        what: begins the message, for instance "Maze-v0.step".
+    """
+    return error if isinstance(error, _NAMED) else EnvError(f"{what} raised {told(error)}")
 
 
 def _parts(parts: Any, name: str) -> dict[str, float]:

@@ -107,8 +107,8 @@ class Rubric:
     """Criteria that are graded together.
 
     A criterion that raises, takes too long or gives something that is no finite number is the environment's failure
-    (`EnvError`): the episode is outside the statistics, not scored 0. Errors of agar's own say by their class whose
-    fault they are and pass through.
+    (`EnvError`): the episode is outside the statistics, not scored 0. Errors of agar's own that say by
+    their class whose fault they are pass through.
 
     Args:
         criteria: with names of their own.
@@ -207,12 +207,10 @@ async def _call(criterion: Criterion, told: Any) -> Any:
     try:
         async with asyncio.timeout(criterion.timeout_s) as clock:
             return await in_task(_graded(criterion, told), name=f"agar-reward-{criterion.name}")
-    except AgarError:
-        raise
     except Exception as error:
-        if clock.expired():
+        if clock.expired() and not isinstance(error, AgarError):
             raise EnvError(f"reward {criterion.name!r} gave no score within {criterion.timeout_s:g} s") from error
-        raise EnvError(f"reward {criterion.name!r} raised {contract.told(error)}") from error
+        raise contract.blamed(error, f"reward {criterion.name!r}") from error
 
 
 async def _graded(criterion: Criterion, told: Any) -> Any:

@@ -12,9 +12,9 @@ from typing import Any, Self, TypeVar
 import gymnasium
 
 from agar.envs.base import AsyncEnv, Env, gold_of
-from agar.envs.contract import OBSERVATION_CHARS, checked_gold, checked_reset, checked_step, told
+from agar.envs.contract import OBSERVATION_CHARS, blamed, checked_gold, checked_reset, checked_step, told
 from agar.envs.wrappers.base import awaitable
-from agar.errors import AgarError, EnvError, SandboxError
+from agar.errors import AgarError, DeadlineError, EnvError, SandboxError
 from agar.tool_servers.background import DaemonThread, awaited, in_task
 from agar.types import Message, Outcome, ToolSpec, Turn
 
@@ -237,8 +237,9 @@ class AsyncRunner:
             logger.warning("%s.close raised %s", self._name, told(error))
 
     def _blamed(self, error: Exception, what: str) -> AgarError:
-        """The error as the environment's own, unless it says by its class whose it is."""
-        return error if isinstance(error, AgarError) else EnvError(f"{self._name}.{what} raised {told(error)}")
+        if self._async is None and isinstance(error, DeadlineError):  # the environment's own: `drive_timeout_s`
+            return EnvError(f"{self._name}.{what} raised {told(error)}")
+        return blamed(error, f"{self._name}.{what}")
 
     def _step(self, turn: Turn) -> Any:
         return self.env.step(turn)

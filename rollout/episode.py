@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agar.envs.contract import checked_number
+from agar.envs.contract import blamed, checked_number
 from agar.envs.runner import AsyncRunner, as_async
 from agar.errors import AgarError, ConfigError, EnvError, MissingExtraError, UnsupportedPlatformError
 from agar.ledger.trace import Trace
@@ -55,7 +55,7 @@ class Watched:
         try:
             observation, info = await self._env.areset(seed=seed, options=options)
         except Exception as error:
-            raise blame(error, "reset") from error
+            raise blamed(error, "the environment's reset") from error
         self.env_s += time.monotonic() - started
         return observation, info
 
@@ -69,7 +69,7 @@ class Watched:
         try:
             observation, reward, terminated, truncated, info = await self._env.astep(action)
         except Exception as error:
-            raise blame(error, "step") from error
+            raise blamed(error, "the environment's step") from error
         self.env_s += time.monotonic() - started
         self._account(reward, terminated, truncated, info)
         return observation, reward, terminated, truncated, info
@@ -89,13 +89,6 @@ class Watched:
             self.ended, self.reason = Outcome.TRUNCATED, str(info.get("truncated_by", "environment"))
         if info.get("failure") is not None:
             self.ended, self.reason = Outcome(info["failure"]), str(info.get("failure_reason", "environment"))
-
-
-def blame(error: BaseException, where: str) -> AgarError:
-    """The error as the environment's own, unless it says by its class whose it is."""
-    if isinstance(error, AgarError):
-        return error
-    return EnvError(f"the environment's {where} raised {type(error).__name__}: {error}")
 
 
 class EpisodeRunner:
@@ -130,7 +123,7 @@ class EpisodeRunner:
             try:
                 env = as_async(self._make_env(attempt.env, attempt.env_kwargs))
             except (Exception, SystemExit, asyncio.CancelledError) as error:
-                raise blame(error, "constructor") from error
+                raise blamed(error, "the environment's constructor") from error
             watched = Watched(env, lambda: session.last_node, name=attempt.env)
             async with asyncio.timeout(self._config.episode_timeout_s) as clock:
                 playing = self._agent.play(watched, attempt.task, session)

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from agar.envs.rubric import Conversation, Criterion, Rubric
-from agar.errors import ConfigError, EngineError, EnvError
+from agar.errors import ConfigError, EngineError, EnvError, ToolError
 from agar.types import Message, Reward, TaskRow
 
 
@@ -69,6 +69,10 @@ def late(conversation):
 
 async def hang(conversation):
     await asyncio.Event().wait()
+
+
+async def asks_for_a_tool(conversation):
+    raise ToolError("no such file")
 
 
 async def gives_up(conversation):
@@ -133,6 +137,7 @@ async def test_a_failing_reward_is_the_environments_failure(score, said):
         (lambda g: {"a": 1, "b": 2}, "gave dict: return a list"),
         (lambda g: [1.0], "gave 1 scores for 2"),
         (boom, "no such page"),
+        (asks_for_a_tool, "reward 'it' raised ToolError: no such file"),
         (cancels_its_own_task, "raised CancelledError"),
     ],
 )

@@ -13,7 +13,7 @@ from agar.envs.graded import GradedEnv
 from agar.envs.registry import make
 from agar.envs.rubric import Criterion, Rubric
 from agar.envs.runner import as_async
-from agar.errors import EnvError, SandboxError
+from agar.errors import DeadlineError, EngineError, EnvError, LedgerError, SandboxError, ToolError
 from agar.types import AsyncEnvLike, Message, Outcome, Turn
 
 
@@ -128,6 +128,8 @@ async def test_an_environment_made_by_gymnasium_plays_too():
     [
         (ValueError("bug"), "step raised ValueError: bug"),
         (SystemExit(3), "step raised .*3"),
+        (ToolError("no such file"), "step raised ToolError: no such file"),
+        (LedgerError("no value of JSON"), "step raised LedgerError"),
         (("a", 0.0, True), "must return .* got a tuple of 3"),
         (None, "must return .* got NoneType"),
         (("a", 0.0, False, False, None), "must return"),
@@ -179,6 +181,32 @@ async def test_a_sandbox_error_out_of_any_step_is_an_infrastructure_failure():
         await env.areset()
         expected = {"failure": Outcome.INFRA_ERROR, "failure_reason": "gone"}
         assert await env.astep("x") == ([], 0.0, False, True, expected)
+
+
+@pytest.mark.parametrize("error", [EngineError("the judge is gone"), DeadlineError("no sandbox within 600 s")])
+async def test_an_error_that_names_who_failed_passes(error):
+    env = as_async(SaysLater(step=error))
+    await env.areset()
+    with pytest.raises(type(error), match=str(error)):
+        await env.astep("x")
+
+
+async def test_the_deadline_of_an_environment_that_is_driven_is_its_own():
+    class Hangs(SaysLater):
+        drive_timeout_s = 10.0
+
+        async def astep(self, action):
+            await asyncio.sleep(60)
+
+    inside = Hangs()
+    async with as_async(gymnasium.wrappers.OrderEnforcing(inside)) as env:
+        await env.areset()
+        inside.drive_timeout_s = 0.05
+        with pytest.raises(
+            EnvError, match=r"Hangs.step raised DeadlineError: Hangs.astep gave no result within 0.05 s"
+        ):
+            await env.astep("x")
+        inside.drive_timeout_s = 10.0
 
 
 async def test_a_failure_may_be_named_by_its_value():

@@ -94,6 +94,16 @@ class Unmakeable(Echo):
         raise OSError("no display")
 
 
+class Untold(Exception):
+    def __str__(self) -> str:
+        raise ValueError("bug")
+
+
+class Untellable(Echo):
+    def __init__(self) -> None:
+        raise Untold
+
+
 class Endless(Echo):
     def step(self, action: Turn) -> tuple[str, float, bool, bool, dict[str, Any]]:
         return "Go on.", 0.0, False, False, {}
@@ -178,6 +188,7 @@ async def test_a_whole_episode_becomes_one_row_with_its_rewards_on_its_turns(mod
         (Exiting, Outcome.ENV_ERROR, "Exiting.step raised RuntimeError: raised SystemExit(3)"),
         (SelfCancelling, Outcome.ENV_ERROR, "SelfCancelling.step raised RuntimeError: raised CancelledError"),
         (ExitingAtOnce, Outcome.ENV_ERROR, "constructor raised SystemExit: 3"),
+        (Untellable, Outcome.ENV_ERROR, "the environment's constructor raised Untold: its text cannot be read"),
         (Heaping, Outcome.ENV_ERROR, "Echo-v0: all rewards of the episode so far make 1.8e+30"),
         (
             HeapingParts,
