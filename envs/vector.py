@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 from agar.envs.driver import LoopThread
 from agar.envs.registry import Isolation, make, spec
 from agar.envs.runner import as_async
-from agar.errors import ConfigError, EnvError, SandboxError
+from agar.errors import AgarError, ConfigError, DeadlineError, EngineError, EnvError, SandboxError
 from agar.types import Message, Outcome, Turn
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ Observations = tuple[list[Message], ...]
 T = TypeVar("T")
 _Numbers = npt.NDArray[np.float64]
 _Flags = npt.NDArray[np.bool_]
+_FAILURES = (EnvError, SandboxError, EngineError, DeadlineError)
+"""What ends one episode, and not those beside it."""
 
 
 def make_vec(
@@ -203,13 +205,13 @@ class PoolVectorEnv(VectorEnv[Observations, Sequence[Turn | str], Any]):
     async def _played(self, index: int, action: Turn | str) -> tuple[Any, ...]:
         try:
             return await self._runners[index].astep(action)
-        except EnvError as error:
+        except _FAILURES as error:
             return _failed(error)
 
     async def _fresh(self, index: int) -> tuple[Any, ...]:
         try:
             observation, info = await self._runners[index].areset()
-        except (EnvError, SandboxError) as error:
+        except _FAILURES as error:
             return _failed(error)
         return observation, 0.0, False, False, info
 
@@ -229,6 +231,6 @@ async def _all(works: Iterable[Awaitable[T]]) -> list[T]:
     return [each for each in found if not isinstance(each, BaseException)]
 
 
-def _failed(error: EnvError | SandboxError) -> tuple[Any, ...]:
+def _failed(error: AgarError) -> tuple[Any, ...]:
     outcome = Outcome.ENV_ERROR if isinstance(error, EnvError) else Outcome.INFRA_ERROR
     return [], 0.0, False, True, {"failure": outcome, "failure_reason": str(error)}

@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import agar
 from agar.envs.registry import register
 from agar.envs.vector import make_vec
-from agar.errors import ConfigError, EnvError
+from agar.errors import ConfigError, EngineError, EnvError, ToolError
 from agar.types import Message, Outcome
 
 
@@ -31,6 +31,9 @@ class Dice(agar.Env):
         return observation, float(drawn), drawn == 0, self.turns == 4, {"drawn": drawn, "nest": {"turns": self.turns}}
 
 
+FAULTS = {"fail": KeyError("lost"), "no tool": ToolError("lost"), "no judge": EngineError("lost")}
+
+
 class Slow(agar.AsyncEnv):
     inside = most = 0
 
@@ -43,8 +46,8 @@ class Slow(agar.AsyncEnv):
         Slow.most = max(Slow.most, Slow.inside)
         await asyncio.sleep(0.2)
         Slow.inside -= 1
-        if action.text == "fail":
-            raise KeyError("lost")
+        if action.text in FAULTS:
+            raise FAULTS[action.text]
         return action.text, 1.0, action.text == "end", False, {}
 
 
@@ -100,14 +103,22 @@ def test_slow_environments_wait_together():
     pool.close()
 
 
-def test_one_that_fails_is_marked_and_starts_anew_beside_the_others():
+@pytest.mark.parametrize(
+    ("fault", "outcome", "reason"),
+    [
+        ("fail", Outcome.ENV_ERROR, "KeyError"),
+        ("no tool", Outcome.ENV_ERROR, "ToolError"),
+        ("no judge", Outcome.INFRA_ERROR, "lost"),
+    ],
+)
+def test_one_that_fails_is_marked_and_starts_anew_beside_the_others(fault, outcome, reason):
     register("Slow-v0", Slow)
     pool = make_vec("Slow-v0", 2, autoreset_mode="NextStep")
     pool.reset(seed=1)
-    observations, rewards, terminated, truncated, infos = pool.step(["fail", "x"])
+    observations, rewards, terminated, truncated, infos = pool.step([fault, "x"])
     assert (list(rewards), list(terminated), list(truncated)) == ([0.0, 1.0], [False, False], [True, False])
-    assert infos["failure"][0] is Outcome.ENV_ERROR
-    assert "KeyError" in infos["failure_reason"][0]
+    assert infos["failure"][0] is outcome
+    assert reason in infos["failure_reason"][0]
     assert list(infos["_failure"]) == [True, False]
     observations, *_ = pool.step(["ignored", "y"])
     assert [observation[0].text for observation in observations] == ["go", "y"]
