@@ -127,11 +127,12 @@ class AsyncRunner:
 
         Raises:
             EnvError: the environment raised, hung or broke its contract, or no episode is being played.
+            ConfigError: the action is no turn; the episode goes on.
         """
         if not self._playing:
             raise EnvError(f"{self._name} has no episode in play: reset it first")
-        self._playing = False  # until the step has come back whole
         turn = Turn.of(action)
+        self._playing = False  # until the step has come back whole
         try:
             if self._async is not None:
                 result = await self._within(self._async.astep(turn), "step")

@@ -13,7 +13,7 @@ from agar.envs.graded import GradedEnv
 from agar.envs.registry import make
 from agar.envs.rubric import Criterion, Rubric
 from agar.envs.runner import as_async
-from agar.errors import DeadlineError, EngineError, EnvError, LedgerError, SandboxError, ToolError
+from agar.errors import ConfigError, DeadlineError, EngineError, EnvError, LedgerError, SandboxError, ToolError
 from agar.types import AsyncEnvLike, Message, Outcome, Turn
 
 
@@ -225,6 +225,14 @@ async def test_no_step_before_a_reset_or_after_the_end():
         await env.astep("x")
     await env.areset()
     assert env.turns == 0
+
+
+async def test_an_action_that_is_no_turn_leaves_the_episode_in_play():
+    env = as_async(Says(step=("bye", 1.0, True, False, {})))
+    await env.areset()
+    with pytest.raises(ConfigError, match="expected a Turn or a text, got int: 7"):
+        await env.astep(7)
+    assert (await env.astep("x"))[1:3] == (1.0, True)
 
 
 async def test_what_an_episode_holds_is_released_at_its_end_and_at_close():
