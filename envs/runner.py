@@ -139,7 +139,7 @@ class AsyncRunner:
             else:
                 result = await self._within(self._blocking(lambda: self._step(turn)), "step")
         except SandboxError as error:
-            await self._release()
+            await self._end()
             return [], 0.0, False, True, {"failure": Outcome.INFRA_ERROR, "failure_reason": str(error)}
         messages, reward, terminated, truncated, info = checked_step(
             result, name=self._name, max_chars=self.max_observation_chars
@@ -150,7 +150,7 @@ class AsyncRunner:
             info = {**info, "truncated_by": "max_turns"}
         self._playing = not (terminated or truncated)
         if not self._playing:
-            await self._release()
+            await self._end()
         return messages, reward, terminated, truncated, info
 
     async def aclose(self) -> None:
@@ -263,6 +263,13 @@ class AsyncRunner:
         logger.warning("%s is still in a call: it is closed when that returns", self._name)
         closing.add_done_callback(self._overhear)
         return None
+
+    async def _end(self) -> None:
+        """Release the episode that has ended: what goes wrong there changes nothing about it."""
+        try:
+            await self._release()
+        except AgarError as error:
+            logger.warning("%s", error)
 
     async def _release(self) -> None:
         if self._async is not None:

@@ -342,8 +342,9 @@ async def test_an_environment_that_would_end_its_caller_is_named(where, fault):
     await runner.areset()
     env.ready = True
     raised = r"SystemExit\(3\)" if fault == "exit" else "CancelledError"
+    calls = {"areset": runner.areset, "agold": runner.agold, "arelease": runner.aclose}
     with pytest.raises(EnvError, match=rf"Selfish\.{where[1:]} raised .*{raised}"):
-        await {"areset": runner.areset, "agold": runner.agold}.get(where, lambda: runner.astep("x"))()
+        await calls.get(where, lambda: runner.astep("x"))()
 
 
 async def test_a_step_that_is_cancelled_from_outside_ends_at_once():
@@ -540,6 +541,30 @@ async def test_a_release_that_hangs_changes_nothing_about_the_episode(caplog):
     assert (await runner.astep("x"))[1:3] == (1.0, True)
     assert "Hangs.release did not return within 0.05 s: it is left alone" in caplog.text
     await asyncio.wait_for(runner.aclose(), 20)
+
+
+@pytest.mark.parametrize(
+    ("step", "result"),
+    [
+        (("bye", 1.0, True, False, {}), ([Message(role="user", content="bye")], 1.0, True, False, {})),
+        (
+            SandboxError("gone"),
+            ([], 0.0, False, True, {"failure": Outcome.INFRA_ERROR, "failure_reason": "gone"}),
+        ),
+    ],
+)
+async def test_a_release_that_raises_changes_nothing_about_the_episode(step, result, caplog):
+    class Raises(SaysLater):
+        async def arelease(self):
+            self.released += 1
+            if self.released == 2:  # the reset releases what came before it
+                raise ValueError("bug")
+
+    async with as_async(Raises(step=step)) as runner:
+        await runner.areset()
+        assert await runner.astep("x") == result
+        assert "Raises.release raised ValueError: bug" in caplog.text
+        await runner.areset()
 
 
 async def test_a_close_that_raises_is_an_env_error():
