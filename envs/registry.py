@@ -6,7 +6,7 @@ import inspect
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium
@@ -136,7 +136,7 @@ def make(
 
     Args:
         id: its name; "module:Name-v0" imports the module first; without "-v0" its latest version is meant. What is
-            known of it (`spec(…)`, `env.spec`) makes it with its arguments.
+            known of it (`spec(…)`, `env.spec`) makes it as that says: arguments, isolation, limits and turn limit.
         isolation: where it runs; None leaves it as it was registered.
         limits: what its own process may use; a mapping holds the fields of `ProcessLimits`.
         render_mode: `ansi` for an environment whose `render` gives a text.
@@ -146,23 +146,39 @@ def make(
         The environment; `env.spec` says how it was made, its turn limit included (`as_async` applies it).
 
     Raises:
-        ConfigError: nobody registered the name, its entry point cannot be imported or is not an environment, an
-            argument is not one of the constructor's, or there are limits but no process, or limits that are none.
+        ConfigError: nobody registered the name, or something else by it; its entry point cannot be imported or is not
+            an environment, an argument is not one of the constructor's, or there are limits but no process, or limits
+            that are none.
     """
-    if isinstance(id, EnvSpec | gymnasium.envs.registration.EnvSpec):
-        kwargs = {**id.kwargs, **kwargs}
-        id = id.id
-    entry = spec(id)
+    entry = _known(id)
     arguments = {**entry.kwargs, **kwargs}
     where = entry.isolation if isolation is None else _checked(isolation)
     if limits is not None and where == "inline":
         raise ConfigError(f'limits of {entry.id} bound its own process: make it with isolation="process" too')
-    env = _isolated(entry, arguments, limits) if where == "process" else _inline(entry, arguments)
+    bounds = (_limits(limits, entry.id) or entry.limits) if where == "process" else None
+    env = _isolated(entry, arguments, bounds) if where == "process" else _inline(entry, arguments)
     if render_mode is not None:
         env.unwrapped.render_mode = render_mode
-    env.unwrapped.spec = copy.copy(gymnasium.registry[entry.id])
-    env.unwrapped.spec.kwargs = arguments
+    known = env.unwrapped.spec = copy.copy(gymnasium.registry[entry.id])
+    known.kwargs, known.max_episode_steps = arguments, entry.max_turns
+    known.entry_point = _Maker(entry.id, where, bounds)
     return env
+
+
+def _known(id: "str | EnvSpec | gymnasium.envs.registration.EnvSpec") -> EnvSpec:
+    """What is registered, as the spec in hand has it."""
+    if isinstance(id, EnvSpec):
+        if id.entry_point != (known := spec(id.id)).entry_point:
+            names = name_of(known.entry_point), name_of(id.entry_point)
+            raise ConfigError(f"{id.id} means {names[0]}, and {names[1]} in the spec: register that, or take spec(id)")
+        return replace(id, isolation=_checked(id.isolation), limits=_limits(id.limits, id.id))
+    if isinstance(id, gymnasium.envs.registration.EnvSpec):
+        entry, maker = spec(id.id), id.entry_point
+        entry = replace(entry, kwargs={**entry.kwargs, **id.kwargs}, max_turns=id.max_episode_steps)
+        if isinstance(maker, _Maker) and maker.isolation is not None:
+            entry = replace(entry, isolation=maker.isolation, limits=maker.limits or entry.limits)
+        return entry
+    return spec(id)
 
 
 def spec(id: str) -> EnvSpec:
@@ -224,12 +240,14 @@ def _add(entry: EnvSpec) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Maker:
-    """What Gymnasium calls to make an environment of ours."""
+    """What Gymnasium calls to make an environment of ours; where one was made already, as that one was."""
 
     id: str
+    isolation: Isolation | None = None
+    limits: "ProcessLimits | None" = None
 
     def __call__(self, **kwargs: Any) -> gymnasium.Env[Any, Any]:
-        return make(self.id, **kwargs)
+        return make(self.id, **{"isolation": self.isolation, "limits": self.limits, **kwargs})
 
 
 def _inline(entry: EnvSpec, arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
@@ -247,14 +265,11 @@ def _inline(entry: EnvSpec, arguments: Mapping[str, Any]) -> gymnasium.Env[Any, 
     return env
 
 
-def _isolated(
-    entry: EnvSpec, arguments: Mapping[str, Any], limits: "ProcessLimits | Mapping[str, Any] | None"
-) -> gymnasium.Env[Any, Any]:
+def _isolated(entry: EnvSpec, arguments: Mapping[str, Any], limits: "ProcessLimits | None") -> gymnasium.Env[Any, Any]:
     from agar.envs.isolation.config import ProcessLimits
     from agar.envs.isolation.env import ProcessEnv
 
-    chosen = _limits(limits, entry.id) or entry.limits or ProcessLimits()
-    return ProcessEnv(entry.id, entry.entry_point, arguments, chosen)
+    return ProcessEnv(entry.id, entry.entry_point, arguments, limits or ProcessLimits())
 
 
 def _limits(limits: "ProcessLimits | Mapping[str, Any] | None", id: str) -> "ProcessLimits | None":

@@ -1,7 +1,9 @@
 """Registering and making, here and in Gymnasium."""
 
+import contextlib
 import subprocess
 import sys
+from dataclasses import replace
 
 import gymnasium
 import pytest
@@ -9,6 +11,8 @@ import pytest
 import agar
 from agar.envs import plugins
 from agar.envs.base import Env
+from agar.envs.isolation.config import ProcessLimits
+from agar.envs.isolation.env import ProcessEnv
 from agar.envs.library.guess import Guess
 from agar.envs.registry import make, register, registered, spec
 from agar.envs.tasks import GeneratedTasks
@@ -98,6 +102,40 @@ def test_what_is_known_of_an_environment_makes_it():
     assert make(spec("Sized-v0")).size == 2
     with pytest.raises(ConfigError, match="expected the name of an environment"):
         make(5)
+
+
+def test_what_is_known_of_an_environment_makes_it_where_and_within_what_it_says():
+    register("Bounded-v0", "agar.envs.library.guess:Guess", max_turns=4)
+    limits = ProcessLimits(step_timeout_s=7)
+    bounded = replace(spec("Bounded-v0"), isolation="process", limits=limits, max_turns=2)
+    for made in (
+        make("Bounded-v0", isolation="process", limits=limits),
+        make(make("Bounded-v0", isolation="process", limits={"step_timeout_s": 7}).spec),
+        make("Bounded-v0", isolation="process", limits=limits).spec.make().unwrapped,
+        make(bounded),
+        make(make(bounded).spec),
+    ):
+        with contextlib.closing(made):
+            assert isinstance(made, ProcessEnv)
+            assert made.limits == limits
+    assert [make(each).spec.max_episode_steps for each in (spec("Bounded-v0"), bounded, make(bounded).spec)] == [
+        4,
+        2,
+        2,
+    ]
+    inline = make(make(bounded).spec, isolation="inline")
+    assert (type(inline), inline.spec.max_episode_steps) == (Guess, 2)
+    register("Bounded-v0", "agar.envs.library.guess:Guess", isolation="process")
+    assert type(make(make("Bounded-v0", isolation="inline").spec)) is Guess
+    assert isinstance(make(make("Bounded-v0").spec), ProcessEnv)
+
+
+def test_a_spec_that_holds_something_else_than_its_name_means_is_refused():
+    register("Sized-v0", Sized)
+    with pytest.raises(ConfigError, match=r"Sized-v0 means .*Sized, and .*Guess in the spec: register that"):
+        make(replace(spec("Sized-v0"), entry_point=Guess))
+    with pytest.raises(ConfigError, match="isolation must be"):
+        make(replace(spec("Sized-v0"), isolation="thread"))
 
 
 def test_limits_that_are_none_are_named():
