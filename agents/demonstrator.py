@@ -10,7 +10,7 @@ from itertools import count
 import numpy as np
 
 from agar.agents.scripted import ScriptedAgent, ScriptedPolicy
-from agar.envs.runner import AsyncRunner
+from agar.envs.runner import GoldEnvLike
 from agar.envs.tasks.base import TaskSet
 from agar.errors import ConfigError
 from agar.types import AsyncEnvLike, Message, TaskRow, ToolSpec, Turn
@@ -68,7 +68,7 @@ class Demonstrator(ScriptedAgent):
 
 
 async def _gold(env: AsyncEnvLike) -> Turn:
-    turn = await env.agold() if isinstance(env, AsyncRunner) else None
+    turn = await env.agold() if isinstance(env, GoldEnvLike) else None
     if turn is None:
         raise ConfigError(
             "the environment has no gold() to demonstrate: write it (the best next turn from where the episode "

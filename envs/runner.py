@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import gymnasium
 
@@ -24,6 +24,15 @@ T = TypeVar("T")
 
 CLOSE_TIMEOUT_S = 30.0
 """How long a release or a close is waited for where `step_timeout_s` is not shorter."""
+
+
+@runtime_checkable
+class GoldEnvLike(Protocol):
+    """What can be asked for the best next turn: an `AsyncRunner`, and what stands before one."""
+
+    async def agold(self) -> Turn | None:
+        """The best next turn, as the environment's author says; None where they do not."""
+        ...
 
 
 def as_async(

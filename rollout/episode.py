@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from agar.envs.contract import blamed, checked_number
-from agar.envs.runner import AsyncRunner, as_async
+from agar.envs.runner import AsyncRunner, GoldEnvLike, as_async
 from agar.errors import AgarError, ConfigError, EnvError, MissingExtraError, UnsupportedPlatformError
 from agar.ledger.trace import Trace
 from agar.rollout.attempt import Attempt
@@ -61,7 +61,7 @@ class Watched:
 
     async def agold(self) -> Turn | None:
         """What the environment's author would do next, for agents that check or demonstrate; None where nobody says."""
-        return await self._env.agold() if isinstance(self._env, AsyncRunner) else None
+        return await self._env.agold() if isinstance(self._env, GoldEnvLike) else None
 
     async def astep(self, action: Turn | str) -> tuple[list[Message], float, bool, bool, dict[str, Any]]:
         """Step, attributing any failure to the environment and binding the reward to the turn."""

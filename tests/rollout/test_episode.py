@@ -11,8 +11,11 @@ import pytest
 
 import agar
 from agar.agents.chat import ChatAgent
+from agar.agents.demonstrator import Demonstrator
 from agar.envs.isolation.config import ProcessLimits
 from agar.envs.isolation.env import ProcessEnv
+from agar.envs.library.guess import Guess
+from agar.envs.registry import spec
 from agar.errors import DeadlineError, EngineError, SandboxError, UnsupportedPlatformError
 from agar.ledger.emission import emit
 from agar.ledger.families import family_for
@@ -230,6 +233,12 @@ async def test_a_machine_without_sandboxes_stops_the_run_instead_of_failing_ever
         with pytest.raises(UnsupportedPlatformError, match="no user namespaces"):
             await play(Impossible)
         assert play.gateway.open_sessions == 0
+
+
+async def test_a_demonstrator_asks_what_it_plays_for_gold(model):
+    async with gateway_with(model) as play:
+        trace = await play(Guess, agent=Demonstrator(tasks=spec("Guess-v0").tasks("train")))
+    assert (trace.outcome, trace.reward.total, trace.meta["turns"]) == (Outcome.COMPLETED, 1.0, 1)
 
 
 async def test_an_agent_that_leaves_early_counts_with_what_it_earned(model):
