@@ -10,8 +10,9 @@ from tests.ledger.families.conftest import HERE, TOKENS, write_model
 
 import agar
 from agar.cli.main import main
-from agar.envs import as_async
+from agar.envs import Criterion, GradedEnv, Rubric, as_async
 from agar.envs.library.hunt import Hunt, open_box
+from agar.envs.wrappers.base import Wrapper
 from agar.ledger.trace import load_traces
 from agar.recipe.config import LedgerConfig
 from agar.recipe.players import family_of, make_env
@@ -162,6 +163,18 @@ async def test_environments_lease_their_sandboxes_from_the_run():
         assert pools.metrics()["sandbox/leased"] == 1
         await env.aclose()
         assert pools.metrics()["sandbox/leased"] == 0
+
+
+@pytest.mark.parametrize(("wrapper", "leases"), [(Wrapper, 1), (OrderEnforcing, 0)])
+async def test_an_environment_that_a_rubric_grades_leases_its_sandboxes_too(wrapper, leases):
+    rubric = Rubric([Criterion(name="one", score=lambda told: 1.0)])
+    agar.register("GradedHunt-v0", lambda: GradedEnv(wrapper(Hunt(sandbox={"backend": "fake"})), rubric))
+    async with SandboxPools() as pools:
+        env = as_async(make_env(pools, "GradedHunt-v0", {}))
+        await env.areset(seed=1)
+        await env.astep(open_box(10, call=0))
+        await env.aclose()
+        assert pools.metrics()["sandbox/leases_count"] == leases
 
 
 async def test_an_environment_that_is_driven_in_a_thread_makes_its_own_sandboxes():

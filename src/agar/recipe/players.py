@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium
 
 from agar.agents.build import build_agent
+from agar.envs.graded import GradedEnv
 from agar.envs.registry import make
 from agar.envs.tasks import TaskStream
 from agar.envs.tool_env import ToolEnv
@@ -154,7 +155,17 @@ async def playing(recipe: Recipe, *, logs: Path) -> AsyncIterator[Players]:
 def make_env(sandboxes: SandboxPools, name: str, kwargs: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
     """An environment that leases its sandboxes, where it can be awaited."""
     env = make(name, **kwargs)
-    inside = env.unwrapped
-    if isinstance(inside, ToolEnv) and awaitable(env) is not None:  # one that is driven in a thread has another loop
+    inside = _with_tools(env)
+    if inside is not None:
         inside.sandboxes = sandboxes
     return env
+
+
+def _with_tools(env: gymnasium.Env[Any, Any]) -> ToolEnv | None:
+    """The environment whose sandboxes are used on this loop, inside of wrappers and rubrics; None where none is."""
+    if awaitable(env) is None:  # one that is driven in a thread has another loop
+        return None
+    inside = env.unwrapped
+    if isinstance(inside, GradedEnv):
+        return _with_tools(inside.env)
+    return inside if isinstance(inside, ToolEnv) else None
