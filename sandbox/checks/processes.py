@@ -101,9 +101,9 @@ PROCESSES = (
     Check(run=talks_to_a_process, real=False),
     Check(run=tells_how_a_process_ended, real=False),
     Check(run=ends_processes_with_the_sandbox, real=False),
+    Check(run=carries_megabytes_both_ways, real=False),
+    Check(run=loses_nothing_to_a_cancelled_read, real=False),
     Check(run=hears_how_a_process_ends),
-    Check(run=carries_megabytes_both_ways),
-    Check(run=loses_nothing_to_a_cancelled_read),
     Check(run=ends_a_process_at_its_deadline),
     Check(run=stops_a_process_that_floods_its_errors),
 )
