@@ -5,8 +5,10 @@ attributed. L5 (trainable: every ledger invariant holds over its episodes) is th
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +21,7 @@ from agar.tool_servers.background import in_thread
 logger = logging.getLogger(__name__)
 
 _GRACE_S = 1.0
-"""How long a check whose deadline has passed may take to let go of what it holds."""
+"""How long a check whose deadline has passed, or that was cancelled, may take to let go of what it holds."""
 
 LEVELS = ("L0", "L1", "L2", "L3", "L4")
 """The levels, in the order in which they are checked."""
@@ -152,7 +154,8 @@ async def run_check(level: str, check: Look, subject: Subject, timeout_s: float)
     """Run one check and say what came of it.
 
     It runs in a thread with an event loop of its own, so that whatever an environment blocks (its constructor, a step
-    that Gymnasium takes, its tasks), the deadline holds; what still runs then is left behind.
+    that Gymnasium takes, its tasks), the deadline holds; what still runs then is left behind. Cancelling this cancels
+    the check there.
 
     Args:
         level: its level.
@@ -162,8 +165,12 @@ async def run_check(level: str, check: Look, subject: Subject, timeout_s: float)
     """
     name = name_of(check)
     late = DeadlineError(f"the check was not over within {timeout_s:g} s")
+    started: Future[Callable[[], object]] = Future()
 
     async def looked() -> str:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        started.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
         try:
             async with asyncio.timeout(timeout_s) as deadline:
                 return await check(subject)
@@ -172,7 +179,12 @@ async def run_check(level: str, check: Look, subject: Subject, timeout_s: float)
 
     try:
         running = in_thread(lambda: asyncio.run(looked()), name=f"agar-check-{name}")
-        await asyncio.wait({running}, timeout=timeout_s + _GRACE_S)
+        try:
+            await asyncio.wait({running}, timeout=timeout_s + _GRACE_S)
+        except asyncio.CancelledError:
+            started.add_done_callback(_give_up)  # at once, or when it has come so far
+            await asyncio.wait({running}, timeout=_GRACE_S)
+            raise
         if not running.done():
             raise late
         message = running.result()
@@ -184,3 +196,8 @@ async def run_check(level: str, check: Look, subject: Subject, timeout_s: float)
         logger.debug("%s %s raised", level, name, exc_info=error)
         return Check(level=level, name=name, ok=False, message=f"{type(error).__name__}: {error}")
     return Check(level=level, name=name, ok=True, message=message)
+
+
+def _give_up(started: "Future[Callable[[], object]]") -> None:
+    with contextlib.suppress(RuntimeError):  # its loop has ended: it is over
+        started.result()()

@@ -297,6 +297,26 @@ def test_the_deadline_bounds_what_blocks_and_never_returns_too():
     assert len(report.checks) == 5
 
 
+async def test_a_check_that_is_cancelled_plays_on_nowhere():
+    playing, left = threading.Event(), threading.Event()
+
+    class Waits(AsyncEnv):
+        async def astep(self, action):
+            playing.set()
+            try:
+                await asyncio.sleep(600)
+            finally:
+                left.set()
+
+    register("Waits-v0", Waits, max_turns=8)
+    checking = asyncio.create_task(acheck_env("Waits-v0", levels=["L1"]))
+    assert await asyncio.to_thread(playing.wait, 30)
+    checking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await checking
+    assert await asyncio.to_thread(left.wait, 10)
+
+
 def test_unknown_names_and_levels_are_the_callers_mistake():
     with pytest.raises(ConfigError, match="there is Hunt-v0"):
         check_env("Hunt-v9")
