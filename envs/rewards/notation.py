@@ -22,16 +22,24 @@ _FRACTION = re.compile(r"([+-]?)\\[dt]?frac(?:\{(\d+)\}\{(\d+)\}|(\d)(\d))")
 _NUMBER = re.compile(r"[+-]?(\d*\.?\d+(?:[eE][+-]?\d{1,3})?|\d+\.|\d+/0*[1-9]\d*)", re.ASCII)
 _LONGEST_NUMBER = 64
 
-_UNIT = (
-    "mm|cm|km|mg|kg|ml|ft|lb|oz|min|mph|inch(?:es)?|in\\.|foot|feet|yards?|miles?|(?:milli|centi|kilo)?met(?:er|re)s?|"
-    "(?:kilo)?grams?|pounds?|ounces?|tons?|lit(?:er|re)s?|gallons?|seconds?|minutes?|hours?|days?|weeks?|months?|years?|"
-    "dollars?|cents?|euros?|degrees?|units?|points?|ways?|people|persons?|students?|children|books?|apples?|eggs?"
+_REGULAR = (
+    "yard mile ton gallon second hour day week month year dollar cent euro degree unit point way student book apple egg"
 )
+_UNIT = {
+    "mm": "mm|millimet(?:er|re)s?", "cm": "cm|centimet(?:er|re)s?", "km": "km|kilomet(?:er|re)s?",
+    "meter": "met(?:er|re)s?", "mg": "mg|milligrams?", "gram": "grams?", "kg": "kg|kilograms?",
+    "ml": "ml|millilit(?:er|re)s?", "liter": "lit(?:er|re)s?", "inch": r"in\.?|inch(?:es)?", "foot": "ft|foot|feet",
+    "pound": "lbs?|pounds?", "ounce": "oz|ounces?", "minute": "mins?|minutes?", "mileperhour": "mph",
+    "person": "people|persons?", "child": "child(?:ren)?", **{word: f"{word}s?" for word in _REGULAR.split()},
+}  # fmt: skip
+"""Units, and how each is written."""
+_ANY = "|".join(_UNIT.values())
 _UNITS = re.compile(
     r"(?<=[\d)}])(?:\s|\\,|\\ |~)*(?:\\(?:text|mathrm|mbox|textrm)\{)?\s*"
-    rf"((?:square\s*|cubic\s*)?(?:{_UNIT})(?:\s*(?:per|/)\s*(?:{_UNIT}))?)\s*"
+    rf"(?:(square|cubic)\s*)?({_ANY})(?:\s*(?:per|/)\s*({_ANY}))?\s*"
     r"\}?\s*((?:\^\s*\{?[23]\}?|[²³])?)$"
 )
+_POWERS = {"square": "2", "cubic": "3"}
 _DEGREES = re.compile(r"(?<=[\d)}])\s*(?:\^\s*\{?\s*\\circ\s*\}?|°)$")
 
 _LETTERS = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]+")
@@ -73,13 +81,18 @@ def unnamed(text: str) -> str:
 
 
 def without_unit(text: str) -> tuple[str, str]:
-    """A quantity and its unit, in the singular; the unit is empty where there is none that is known here."""
+    """A quantity and its unit, by one name however it is written; empty where there is none that is known here."""
     if (found := _DEGREES.search(text)) is not None:
         return text[: found.start()], "degree"
     if (found := _UNITS.search(text)) is None:
         return text, ""
-    power = "".join(filter(str.isalnum, found[2])).translate(str.maketrans("²³", "23"))
-    return text[: found.start()], "".join(found[1].split()).removesuffix("s") + power
+    unit = _one_name(found[2]) + _POWERS.get(found[1], "") + (f"per{_one_name(found[3])}" if found[3] else "")
+    power = "".join(filter(str.isalnum, found[4])).translate(str.maketrans("²³", "23"))
+    return text[: found.start()], unit + power
+
+
+def _one_name(written: str) -> str:
+    return next(unit for unit, ways in _UNIT.items() if re.fullmatch(ways, written))
 
 
 def number(text: str) -> Fraction | None:

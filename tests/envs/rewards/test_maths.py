@@ -62,11 +62,32 @@ def test_equal_as_text_or_number(said, right):
     [
         ("43", "42"), ("0.333", "1/3"), ("12 or 13", "12"), ("1 2 3", "2"), ("", "0"), ("50", "50%"), ("1/0", "0"),
         ("9" * 5000, "9"), ("--3", "3"), ("5 cm", "5 m"), ("5 cm^2", "5 cm"), ("$1$ $2$", "12"), (r"1\,2", "12"),
+        ("5 cm", "5 meters"), ("5 inches", "5 min"), ("5 kg", "5 grams"), ("5 mph", "5 miles"), ("5 ft^2", "5 ft"),
         ("5 percent", "5"),        ("1e999999999", "1"), ("5...", "5.5"),
     ],
 )  # fmt: skip
 def test_not_equal(said, right):
     assert not equal(said, right)
+
+
+@pytest.mark.parametrize(
+    "spellings",
+    [
+        ("inch", "inches", "in", "in."), ("ft", "ft.", "foot", "feet"), ("mm", "millimeters", "millimetre"),
+        ("cm", "centimeter", "centimetres"), ("km", "kilometers"), ("meters", "metre"), ("mg", "milligrams"),
+        ("kg", "kilogram"), ("gram", "grams"), ("ml", "milliliters"), ("liter", "litres"), ("lb", "lbs", "pounds"),
+        ("oz", "ounce"), ("min", "min.", "minute", "minutes"), ("mph", "miles per hour", "mile/hour"),
+        ("person", "persons", "people"), ("child", "children"), ("square feet", "ft^2", "ft²", r"\text{ square ft}"),
+        ("cubic cm", "cm^3", "cubic centimetres"), ("degrees", r"^\circ", "°"), ("hours", "hour"), ("apple", "apples"),
+    ],
+)  # fmt: skip
+def test_a_unit_is_the_same_however_it_is_written_and_no_other(spellings):
+    for said in spellings:
+        assert equal(f"5 {said}", f"5 {spellings[0]}"), said
+        assert equal(f"5 {spellings[0]}", f"5 {said}"), said
+        assert equal(f"5 {said}", "5"), said
+        assert not equal(f"5 {said}", "5 days"), said
+        assert not equal(f"6 {said}", f"5 {spellings[0]}"), said
 
 
 NOT_FIVE = [

@@ -34,7 +34,9 @@ def test_a_name_is_one_letter_set_equal():
     [
         ("5 apples", ("5", "apple")), (r"5\text{ cm}^2", ("5", "cm2")), ("5 cm²", ("5", "cm2")),
         ("5°", ("5", "degree")),
-        (r"\frac{1}{2}\,\mathrm{km}", (r"\frac{1}{2}", "km")), ("60 miles per hour", ("60", "milesperhour")),
+        (r"\frac{1}{2}\,\mathrm{km}", (r"\frac{1}{2}", "km")), ("60 miles per hour", ("60", "mileperhour")),
+        ("5 inches", ("5", "inch")), (r"5\text{ in.}", ("5", "inch")), ("5 in", ("5", "inch")),
+        (r"5\in", (r"5\in", "")),
         ("5 million", ("5 million", "")), ("cm", ("cm", "")), ("5m", ("5m", "")),
     ],
 )  # fmt: skip
