@@ -38,15 +38,18 @@ def test_whoever_descends_from_a_carrier_is_found_and_ended_and_nobody_else_is()
 
 def test_who_only_speaks_of_the_mark_does_not_carry_it():
     mark = Mark()
-    bystander = subprocess.Popen(["sleep", "600"], env={**os.environ, "NOTE": f"{mark.name}=1", f"X{mark.name}": "1"})
-    try:
-        assert Path(f"/proc/{bystander.pid}/environ").read_bytes().count(f"{mark.name}=1".encode()) == 2
-        assert mark.carriers() == []
-        assert mark.clear(timeout_s=10)
-        assert bystander.poll() is None
-    finally:
-        bystander.kill()
-        bystander.wait()
+    environment = {**os.environ, "NOTE": f"{mark.name}=1", f"X{mark.name}": "1"}
+    with subprocess.Popen(["cat"], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as bystander:
+        try:
+            bystander.stdin.write(b"ready\n")
+            bystander.stdin.flush()
+            assert bystander.stdout.readline() == b"ready\n"  # it runs, and has its environment
+            assert Path(f"/proc/{bystander.pid}/environ").read_bytes().count(f"{mark.name}=1".encode()) == 2
+            assert mark.carriers() == []
+            assert mark.clear(timeout_s=10)
+            assert bystander.poll() is None
+        finally:
+            bystander.kill()
 
 
 def test_what_cannot_be_ended_in_time_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
