@@ -34,13 +34,17 @@ class Watched:
         self._env = env
         self._name = name
         self._last_node = last_node
+        self.env_s = 0.0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Keep nothing of an episode that the agent played before: what counts is the one that it plays last."""
         self.turns = 0
         self.turn_rewards: dict[int, float] = {}
         self.total = 0.0
         self.parts: dict[str, float] = {}
         self.ended: Outcome | None = None
         self.reason = ""
-        self.env_s = 0.0
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -51,6 +55,7 @@ class Watched:
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[list[Message], dict[str, Any]]:
         """Reset, attributing any failure to the environment."""
+        self._begin()
         started = time.monotonic()
         try:
             observation, info = await self._env.areset(seed=seed, options=options)

@@ -307,6 +307,24 @@ class Reporting:
         return self.report
 
 
+class Rehearsing(Reporting):
+    """Plays a whole episode first, and then the one that counts."""
+
+    async def play(self, env: Any, task: TaskRow, session: Any) -> AgentReport:
+        await env.areset(seed=1, options={"task": task})
+        while not (await env.astep("not the model's"))[2]:
+            pass
+        return await super().play(env, task, session)
+
+
+async def test_what_counts_is_the_episode_that_the_agent_plays_last(model):
+    async with gateway_with(model) as play:
+        trace = await play(Echo, agent=Rehearsing(2, AgentReport(outcome=Outcome.TRUNCATED, reason="enough")))
+    assert (trace.outcome, trace.meta["turns"]) == (Outcome.TRUNCATED, 2)
+    assert trace.reward.total == pytest.approx(0.5)
+    assert trace.reward.parts == {"polite": pytest.approx(0.5)}
+
+
 @pytest.mark.parametrize("outcome", [Outcome.TRUNCATED, Outcome.AGENT_ERROR, Outcome.INFRA_ERROR])
 async def test_an_agent_that_leaves_says_why_and_its_report_is_in_the_trace(model, outcome):
     report = AgentReport(outcome=outcome, reason="had enough", meta={"code": 3})
