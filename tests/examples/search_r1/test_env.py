@@ -37,7 +37,7 @@ async def test_gold_earns_all_and_doing_nothing_earns_nothing():
             await env.areset(options={"task": heldout[number]})
             done, reward = False, 0.0
             while not done:
-                turn = env.gold()
+                turn = await env.agold()
                 assert turn is not None
                 _, reward, done, _, info = await env.astep(turn)
             assert reward == info["reward_parts"]["exact"] == info["reward_parts"]["form"] == 1.0
@@ -64,7 +64,7 @@ async def test_a_model_without_tools_searches_by_tags():
         assert "<search>" in system.text
         reward = 0.0
         for turn in range(3):
-            gold = env.gold()
+            gold = await env.agold()
             assert gold is not None
             found, reward, done, _, info = await env.astep(gold)
             assert done == (turn == 2)
@@ -89,7 +89,7 @@ async def test_a_reset_without_a_task_asks_what_its_own_library_answers():
             assert (await env.areset(seed=seed))[0] == asked
             done, reward = False, 0.0
             while not done:
-                turn = env.gold()
+                turn = await env.agold()
                 assert turn is not None
                 _, reward, done, _, _ = await env.astep(turn)
             assert reward == 1.0
