@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agar.errors import SandboxError, ToolError
-from agar.sandbox.base import ExecResult, Snapshot, Transfer
+from agar.sandbox.base import ExecResult, Process, Snapshot, Transfer
 from agar.sandbox.command import Command
 from agar.sandbox.commanded import Commanded
 from agar.sandbox.config import SandboxSpec
@@ -91,7 +91,7 @@ class FakeSandbox(Commanded):
         result = ExecResult(code=0, stdout=answer) if isinstance(answer, str) else answer
         return self._cut(replace(result, wall_s=time.monotonic() - began))
 
-    async def _start(self, job: Command) -> FakeProcess:
+    async def _start(self, job: Command) -> Process:
         self._check_open()
         call = FakeCall(words=job.words, env=job.env, cwd=job.cwd, stdin=b"", files=self.files)
         answer = self._talk(call) if self._talk is not None else None

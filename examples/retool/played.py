@@ -7,11 +7,12 @@ the real one.
 import ast
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from agar.errors import EnvError
-from agar.sandbox.base import ExecResult
+from agar.sandbox.base import ExecResult, Process
+from agar.sandbox.command import Command
 from agar.sandbox.fake import FakeSandbox
 
 _ALLOWED = (
@@ -23,16 +24,7 @@ _ALLOWED = (
 class PlayedSandbox(FakeSandbox):
     """A sandbox in which nothing but a played kernel can be started."""
 
-    async def start(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        timeout_s: float = 3600.0,
-    ) -> "PlayedKernel":
-        """Start one."""
-        del command, cwd, env, timeout_s
+    async def _start(self, job: Command) -> Process:
         return PlayedKernel()
 
 
