@@ -17,7 +17,6 @@ from agar.errors import (
     SandboxError,
     UnsupportedPlatformError,
 )
-from agar.ledger.codec import plain
 from agar.types import ImagePart, Message, MessageRole, Outcome, TextPart, ToolCall, Turn
 
 OBSERVATION_CHARS = 8 << 20
@@ -221,6 +220,13 @@ def _size(message: Message, name: str) -> int:
     return size
 
 
+def _plain(arguments: Any) -> Any:
+    """A tool call's arguments as the ledger writes them."""
+    from agar.ledger.codec import plain  # costs as much to import as gymnasium, and few observations hold calls
+
+    return plain(arguments)
+
+
 def _size_of_calls(calls: Any, name: str) -> int:
     """Characters of the tool calls of a message, as JSON."""
     size = 0
@@ -231,7 +237,7 @@ def _size_of_calls(calls: Any, name: str) -> int:
             case _:
                 raise EnvError(f"{name} gave a message with the tool call {shown(call)}: give agar.ToolCall in a tuple")
         try:
-            size += len(json.dumps(plain(arguments), allow_nan=False))
+            size += len(json.dumps(_plain(arguments), allow_nan=False))
         except (TypeError, ValueError, RecursionError, AgarError) as error:
             raise EnvError(
                 f"{name} gave a message with the tool call {shown(call)}, whose arguments are not JSON-able "
@@ -245,7 +251,7 @@ def _check_texts(message: Message, name: str) -> None:
     content = message.content
     texts = [content] if isinstance(content, str) else [p.text if isinstance(p, TextPart) else p.url for p in content]
     for call in message.tool_calls:
-        texts += [call.id, call.name, json.dumps(plain(call.arguments), ensure_ascii=False)]
+        texts += [call.id, call.name, json.dumps(_plain(call.arguments), ensure_ascii=False)]
     for text in (*texts, message.reasoning, message.tool_call_id):
         try:
             (text or "").encode()

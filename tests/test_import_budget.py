@@ -36,6 +36,11 @@ def test_importing_agar_loads_no_third_party_module() -> None:
     assert json.loads(answer.stdout) == [], answer.stderr
 
 
+def test_an_environment_needs_none_of_what_settings_are_made_of() -> None:
+    answer = fresh("import sys; from agar.envs import Env, make, register; sys.exit('pydantic' in sys.modules)")
+    assert answer.returncode == 0, "import what needs pydantic where it is used"
+
+
 def test_no_room_or_config_loads_a_heavy_package() -> None:
     modules = light_modules()
     assert {"agar.config", "agar.envs", "agar.trainer.config", "agar.rollout.config", "agar.cli"} <= set(modules)
