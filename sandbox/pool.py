@@ -105,11 +105,6 @@ class SandboxPool:
             wait_s=self._waited_s,
         )
 
-    @property
-    def idle(self) -> bool:
-        """Whether all that there is are started sandboxes that nobody waits for."""
-        return not self._waiting and self._used == len(self._ready)
-
     @contextlib.asynccontextmanager
     async def lease(self) -> AsyncIterator[Sandbox]:
         """A fresh sandbox for as long as the context is open; it is seen deleted before its place is given away.
