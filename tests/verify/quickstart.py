@@ -20,7 +20,7 @@ CONTROLS = {
     "gain_without_learning": ["--policies.main.optimizer.lr=0"],
     "gain_with_shuffled_rewards": ["--run.shuffle_rewards=true"],
 }
-PRECISE = ["--evaluate.0.tasks=2048"]
+PRECISE = ["--evaluate.0.tasks=1024"]
 
 
 def finished(learnt: Learnt | None) -> Learnt:
