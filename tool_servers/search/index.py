@@ -6,7 +6,6 @@ A folder holds `manifest.json` (what it was built from, and how), the passages, 
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +14,7 @@ from typing import Any
 
 from agar.errors import ConfigError
 from agar.tool_servers.background import in_thread
-from agar.tool_servers.search import dense, lexical, passages
+from agar.tool_servers.search import dense, lexical, passages, place
 from agar.tool_servers.search.base import Hit
 from agar.tool_servers.search.config import DenseConfig, IndexConfig, Mode
 from agar.tool_servers.search.fusion import fuse
@@ -23,6 +22,8 @@ from agar.tool_servers.search.fusion import fuse
 FORMAT = 1
 MANIFEST = "manifest.json"
 LEXICAL, DENSE = "lexical", "dense"
+PARTS = frozenset({MANIFEST, passages.TEXTS, passages.STARTS, LEXICAL, DENSE})
+"""All that an index's folder holds."""
 
 
 class Index:
@@ -72,20 +73,23 @@ def build(config: IndexConfig, folder: Path) -> Path:
 
     Args:
         config: the corpus, and what to make of it.
-        folder: made whole or not at all; an index of something else is replaced.
+        folder: made whole or not at all. An index of something else is replaced; nothing else is.
 
     Returns:
         `folder`.
 
     Raises:
-        ConfigError: the corpus or the model cannot be read.
+        ConfigError: the corpus or the model cannot be read, or the folder holds something that is no index.
+        DeadlineError: another process kept the folder locked.
         MissingExtraError: a package is not installed.
     """
     wanted = _wanted(config)
     if _holds(folder, wanted):
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    at = folder.resolve()  # a link to a folder stays one
+    place.check(at, ours=_ours(at))
+    at.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{at.name}.", dir=at.parent))
     try:
         count = passages.write(fresh, passages.read(config.corpus))
         store = passages.PassageStore(fresh)
@@ -96,7 +100,7 @@ def build(config: IndexConfig, folder: Path) -> Path:
             (fresh / DENSE).mkdir()
             dense.build(fresh / DENSE, _contents(store), config.dense)
         (fresh / MANIFEST).write_text(json.dumps({**wanted, "passages": count}, indent=2) + "\n")
-        _put(fresh, folder, wanted)
+        place.put(fresh, at, held=lambda: _holds(at, wanted), ours=lambda: _ours(at))
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return folder
@@ -104,22 +108,6 @@ def build(config: IndexConfig, folder: Path) -> Path:
 
 def _contents(store: passages.PassageStore) -> Iterator[str]:
     return (store[row].contents for row in range(len(store)))
-
-
-def _put(fresh: Path, folder: Path, wanted: dict[str, Any]) -> None:
-    """Move a new index into its place; another process may have built the same one meanwhile."""
-    if _holds(folder, wanted):
-        return
-    old = fresh.with_name(f"{fresh.name}.old")
-    try:
-        if folder.exists():
-            os.rename(folder, old)
-        os.rename(fresh, folder)
-    except OSError:
-        if not _holds(folder, wanted):
-            raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def _wanted(config: IndexConfig) -> dict[str, Any]:
@@ -138,6 +126,15 @@ def _holds(folder: Path, wanted: dict[str, Any]) -> bool:
     except ConfigError:
         return False
     return all(found.get(key) == value for key, value in wanted.items())
+
+
+def _ours(folder: Path) -> frozenset[str]:
+    """What of a folder is an index's, of whatever format."""
+    try:
+        found = json.loads((folder / MANIFEST).read_text())
+    except (OSError, ValueError):
+        return frozenset()
+    return PARTS if isinstance(found, dict) and {"format", "corpus", "passages"} <= found.keys() else frozenset()
 
 
 def _manifest(folder: Path) -> dict[str, Any]:

@@ -1,6 +1,9 @@
 """An index: built once, opened often, searched in each mode."""
 
+import contextlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,7 +44,77 @@ def test_the_same_index_is_not_built_again_and_another_one_is(corpus: Path, tmp_
     other.write_text('{"text": "something else"}\n')
     build(IndexConfig(corpus=other), folder)
     assert len(Index(folder).passages) == 1
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".index.lock", "index", "other.jsonl"]
+
+
+def test_a_folder_with_anything_else_in_it_is_left_as_it_is(corpus: Path, tmp_path: Path):
+    folder = tmp_path / "wiki"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    (folder / "wiki.jsonl").write_bytes(corpus.read_bytes())
+    (folder / "manifest.json").write_text('{"name": "a web page, say"}')
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(ConfigError, match=r"wiki holds 'manifest.json', which is no part of an index"):
+        build(IndexConfig(corpus=folder / "wiki.jsonl"), folder)
+    (folder / "manifest.json").unlink()
+    with pytest.raises(ConfigError, match=r"wiki holds 'notes.txt', which is no part of an index"):
+        build(IndexConfig(corpus=folder / "wiki.jsonl"), folder)
+    del before["manifest.json"]
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["wiki"]
+
+
+def test_what_was_laid_into_an_index_is_not_deleted_with_it(corpus: Path, tmp_path: Path):
+    folder = build(IndexConfig(corpus=corpus), tmp_path / "index")
+    own = folder / "passages-of-mine.jsonl"
+    own.write_text('{"text": "something else"}\n')
+    assert build(IndexConfig(corpus=corpus), folder) == folder
+    with pytest.raises(ConfigError, match="holds 'passages-of-mine"):
+        build(IndexConfig(corpus=own), folder)
+    assert own.exists()
+    assert len(Index(folder).passages) == 6
+
+
+def test_an_index_of_another_format_is_replaced_and_a_link_to_its_folder_stays(corpus: Path, tmp_path: Path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    folder = build(IndexConfig(corpus=corpus), tmp_path / "link")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
+    assert len(Index(build(IndexConfig(corpus=corpus), folder)).passages) == 6
+    assert folder.is_symlink()
+
+
+BUILD = """
+import sys
+from pathlib import Path
+from agar.tool_servers.search.config import IndexConfig
+from agar.tool_servers.search.index import Index, build
+print("ready", flush=True)
+sys.stdin.readline()
+index = Index(build(IndexConfig(corpus=Path(sys.argv[1])), Path(sys.argv[2])))
+print(len(index.passages), index.search_now(["fox"], count=1)[0][0].passage.id)
+"""
+
+
+def test_processes_that_build_one_index_at_once_all_find_it_whole(corpus: Path, tmp_path: Path):
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"text": "something else"}\n')
+    folder = build(IndexConfig(corpus=other), tmp_path / "index")
+    command = [sys.executable, "-P", "-c", BUILD, str(corpus), str(folder)]
+    with contextlib.ExitStack() as stack:
+        some = [
+            stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            for _ in range(3)
+        ]
+        for process in some:
+            assert process.stdout.readline() == "ready\n"
+        for process in some:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        said = [process.communicate(timeout=50)[0] for process in some]
+    assert said == ["6 p0\n"] * 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".index.lock", "index", "other.jsonl"]
 
 
 def test_a_corpus_that_cannot_be_read_leaves_the_old_index_and_nothing_else(corpus: Path, tmp_path: Path):
@@ -51,7 +124,7 @@ def test_a_corpus_that_cannot_be_read_leaves_the_old_index_and_nothing_else(corp
     with pytest.raises(ConfigError, match="line 2"):
         build(IndexConfig(corpus=bad), folder)
     assert len(Index(folder).passages) == 6
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.jsonl", "index"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".index.lock", "bad.jsonl", "index"]
 
 
 def test_what_an_index_lacks_is_said(corpus: Path, embedder, tmp_path: Path):
