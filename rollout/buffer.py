@@ -1,7 +1,7 @@
 """The queue of groups between rollouts and training: first in, first out, resumable."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -82,6 +82,12 @@ class Buffer:
         for group in head:
             self.drop(group)
         return head
+
+    def put_back(self, groups: Sequence[Group]) -> None:
+        """Undo a `take`: its groups are the oldest again, in their order."""
+        for group in reversed(groups):
+            self.add(group)
+            self._groups.move_to_end(group.id.ordinal, last=False)
 
     def state(self) -> list[dict[str, Any]]:
         """JSON-able content: finished attempts as traces; the missing ones are played again on resume."""

@@ -112,6 +112,17 @@ class Scheduler:
             counts, self._counts = self._counts, Counter()
             return groups, counts
 
+    def give_back(self, groups: Sequence[Group], counts: Counter[str]) -> None:
+        """Undo the last `take`, whose groups nobody will train: the next one hands them out again, after a resume too.
+
+        Args:
+            groups: what `take` gave.
+            counts: what it gave with them.
+        """
+        self._buffer.put_back(groups)
+        self._taken -= 1
+        self._counts.update(counts)
+
     async def published(self) -> None:
         """Say that the weights of one more training step are out; admits the next groups."""
         async with self._changed:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -13,6 +14,7 @@ from agar.ledger.families.base import Family
 from agar.ledger.parity import ParityCheck
 from agar.ledger.report import AuditReport, Violation
 from agar.ledger.trace import Trace
+from agar.rollout.buffer import Group
 from agar.rollout.scheduler import Scheduler
 from agar.rollout.statistics import rollout_metrics
 from agar.types import Batch, Sample
@@ -71,13 +73,23 @@ class LiveRollouts:
     async def next_batch(self, versions: Mapping[str, int]) -> Batch:
         """The next whole groups as one batch.
 
+        A call that is cancelled loses nothing: the groups that it had taken are in `state`, and the next call has them.
+
         Raises:
             AuditError: the audit found a broken invariant and is strict.
             TrainerError: the trainer could not score rows again.
             DeadlineError, EnvError: as `Scheduler.take`.
         """
         groups, counts = await self._scheduler.take()
+        try:
+            batch = await self._batch(groups, counts, versions)
+        except asyncio.CancelledError:  # the run stops: its last checkpoint must hold what was not trained
+            self._scheduler.give_back(groups, counts)
+            raise
         self._taken_once = True
+        return batch
+
+    async def _batch(self, groups: Sequence[Group], counts: Counter[str], versions: Mapping[str, int]) -> Batch:
         traces = [trace for group in groups for trace in group.traces]
         if self._keep is not None:
             await asyncio.to_thread(self._keep, traces)  # megabytes: episodes are being played meanwhile

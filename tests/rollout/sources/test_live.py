@@ -16,6 +16,7 @@ from agar.ledger.forest import Forest
 from agar.ledger.parity import ParityCheck
 from agar.ledger.toy import hash_logprobs, write_toy_model
 from agar.ledger.trace import Trace
+from agar.loop import Loop, Progress
 from agar.rollout.attempt import Attempt
 from agar.rollout.config import RolloutConfig, TasksConfig
 from agar.rollout.scheduler import Scheduler, Stream
@@ -180,3 +181,39 @@ async def test_only_publishes_that_follow_a_step_admit_more(play, resumed):
         await asyncio.sleep(0.01)
         assert len(played) == (12 if resumed else 8)
     assert len(set(played)) == len(played)
+
+
+@pytest.mark.parametrize("max_staleness", [0, 1])
+async def test_a_stop_while_a_batch_is_scored_again_loses_no_group(play, max_staleness):
+    """The batch that was taken and never trained is in the last checkpoint, and the resumed run begins with it."""
+    trained: list[int] = []
+    scoring = asyncio.Event()
+
+    class Trainer:
+        async def step(self, batch):
+            trained.extend(dict.fromkeys(sample.group.ordinal for sample in batch.samples))
+            return {}
+
+    async def rescore(policy, ids):
+        if len(trained) == 2:  # in the second batch
+            scoring.set()
+            await asyncio.Event().wait()
+        return hash_logprobs(ids[:1], ids[1:])
+
+    def loop(progress, **checks):
+        async def at_boundary(step, metrics, batch):
+            progress.versions["main"] = 0  # at which all is played here, so that no token is stale
+
+        live = source(play, checks=checks, max_staleness=max_staleness, batch_timeout_s=20)
+        return Loop(source=live, trainers={"main": Trainer()}, receivers={}, progress=progress, at_boundary=at_boundary)
+
+    first = loop(Progress(), parity=ParityCheck(rescore=rescore, rows=1, tolerance_nats=None))
+    running = asyncio.create_task(first.run(4))
+    await scoring.wait()
+    first.stop()
+    await running
+    assert (first.progress.step, trained) == (1, [0, 1])
+    resumed = loop(first.progress)
+    resumed.source.load_state(first.source.state())
+    await resumed.run(4)
+    assert trained == [0, 1, 2, 3, 4, 5, 6, 7]
