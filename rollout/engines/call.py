@@ -61,6 +61,8 @@ class Call:
         if version is not None and stamps(reply) - {str(version)}:
             return "stale_version"
         pieces = _pieces(reply)
+        if pieces and pieces[-1].finish is Finish.ABORT and self._stopped(reply):
+            pieces[-1] = _ended(pieces[-1], Finish.STOP)
         self.pieces += [piece for piece in pieces if len(piece) or piece.finish is not Finish.ABORT]
         if (pieces[-1].finish if pieces else Finish.ABORT) is not Finish.ABORT:
             return ""
@@ -73,12 +75,15 @@ class Call:
         sampled = self.pieces[0] if len(self.pieces) == 1 else Sampled.join(self.pieces)
         if sampled.finish is not Finish.ABORT:
             return sampled
-        # Cut on exactly its last token: by its own limit it is complete.
-        return Sampled.restore(
-            token_ids=sampled.token_ids,
-            logprobs=sampled.logprobs,
-            policy_versions=sampled.policy_versions,
-            finish=Finish.LENGTH,
+        return _ended(sampled, Finish.LENGTH)  # cut on exactly its last token: by its own limit it is complete
+
+    def _stopped(self, reply: Mapping[str, Any]) -> bool:
+        """Whether a reply that was cut is complete: SGLang samples once more after an abort, and checks no stop then."""
+        rows = (reply.get("meta_info") or {}).get("output_token_logprobs") or []
+        if not rows:
+            return False
+        return rows[-1][1] in self.sampling.stop_token_ids or any(
+            stop in (reply.get("text") or "") for stop in self.sampling.stop
         )
 
 
@@ -87,6 +92,16 @@ def stamps(reply: Mapping[str, Any]) -> set[str]:
     meta = reply.get("meta_info") or {}
     spans = [span.get("version") for span in meta.get("weight_versions") or []]
     return {str(stamp) for stamp in [meta.get("weight_version"), *spans]}
+
+
+def _ended(piece: Sampled, finish: Finish) -> Sampled:
+    return Sampled.restore(
+        token_ids=piece.token_ids,
+        logprobs=piece.logprobs,
+        policy_versions=piece.policy_versions,
+        finish=finish,
+        side=piece.side,
+    )
 
 
 def _pieces(reply: Mapping[str, Any]) -> list[Sampled]:

@@ -40,6 +40,7 @@ class StreamedReply:
         self._version, self._tell = version, tell
         self._rest = b""
         self._rows: list[Any] = []
+        self._text = ""
         self.reply: Mapping[str, Any] = {}
 
     def feed(self, data: bytes) -> None:
@@ -84,12 +85,13 @@ class StreamedReply:
         if self._version is not None and stamps(step) - {str(self._version)}:
             raise Retry("stale_version")
         if total == len(self._rows) + len(rows):
-            new = rows
+            new, text = rows, self._text + (step.get("text") or "")
         elif total == len(rows):
-            new = rows[len(self._rows) :]
+            new, text = rows[len(self._rows) :], step.get("text") or ""
         else:
             raise Retry("lost_tokens")
         self._rows += new
-        self.reply = {**step, "meta_info": {**meta, "output_token_logprobs": self._rows}}
+        self._text = text
+        self.reply = {**step, "text": text, "meta_info": {**meta, "output_token_logprobs": self._rows}}
         if new:
             self._tell([row[1] for row in new])
