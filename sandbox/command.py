@@ -10,6 +10,7 @@ from agar.sandbox.egress import proxy_env
 
 _MAX_WORD_BYTES = 100_000  # Linux takes 128 KiB in one argument
 _MAX_BYTES = 1_000_000
+_LONGEST_S = 366 * 86_400.0  # what stands for ever: sockets, JSON and the system take finite numbers only
 _BASE_ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin", "HOME": "/work", "LANG": "C.UTF-8"}
 
 # Runs first inside, and says over descriptor 9 that isolation is complete: whatever fails before is our fault, whatever
@@ -31,7 +32,7 @@ class Command:
         env: its whole environment.
         extra: the part of it that its caller gave.
         stdin: what it reads.
-        timeout_s: its deadline, in seconds.
+        timeout_s: its deadline, in seconds; a year where more was asked for.
         refusal: why it cannot run at all, in words for the agent; else None.
     """
 
@@ -82,7 +83,7 @@ class Command:
             env={**_BASE_ENV, **spec.env, **proxy_env(spec), **extra},
             extra=extra,
             stdin=stdin.encode() if isinstance(stdin, str) else stdin or b"",
-            timeout_s=deadline,
+            timeout_s=min(deadline, _LONGEST_S),
             refusal=_refusal(clean),
         )
 

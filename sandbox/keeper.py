@@ -45,6 +45,7 @@ MOUNT_ATTR_RDONLY, MOUNT_ATTR_IDMAP = 0x1, 0x100000
 FIRST_UID, UIDS = 61184, 4000  # systemd's range for transient users: nobody else owns anything under these
 ARGS, SECCOMP, INFO, MARK = 6, 7, 8, 9  # descriptors that bwrap starts with
 MESSAGE_BYTES = 1 << 17
+LONGEST_WAIT_S = 3600.0  # the system takes no wait of a month, nor an infinite one; looking again costs nothing
 STARTED = b"started\n"
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -416,7 +417,9 @@ class Keeper:
         while not (self.leaving and not self.boxes):
             while self.deadlines and self.deadlines[0][2].outer == -1:
                 heapq.heappop(self.deadlines)
-            wait_s = max(0.0, self.deadlines[0][0] - time.monotonic()) if self.deadlines else None
+            wait_s = None
+            if self.deadlines:
+                wait_s = min(max(0.0, self.deadlines[0][0] - time.monotonic()), LONGEST_WAIT_S)
             for key, _ in self.selector.select(wait_s):
                 key.data()
             while self.deadlines and self.deadlines[0][0] <= time.monotonic():

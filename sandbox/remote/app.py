@@ -36,6 +36,7 @@ from agar.serving.guard import Application, Guard
 
 T = TypeVar("T")
 _POLL_S = 20.0
+_PROCESS_TIMEOUT_S = 3600.0  # as `Sandbox.start` has it
 _AT_MOST = ("cpus", "memory_mib", "pids", "disk_mib", "files", "timeout_s", "output_bytes")
 _STATUS = {ToolError: 422, ConfigError: 400, UnsupportedPlatformError: 501, SandboxError: 503}
 
@@ -59,7 +60,7 @@ def build_app(shelf: Shelf, config: SandboxServerConfig, make: Callable[[Sandbox
     guarded = APIRouter(dependencies=[Depends(HTTPBearer(auto_error=False))])
     _sandbox_routes(guarded, shelf, config, make)
     _file_routes(guarded, shelf, config)
-    _process_routes(guarded, shelf)
+    _process_routes(guarded, shelf, config)
     app.include_router(guarded)
     app.add_exception_handler(RequestValidationError, _misread)
     app.add_exception_handler(AgarError, _failed)
@@ -118,7 +119,7 @@ def _sandbox_routes(
                 cwd=command.cwd,
                 env=command.env,
                 stdin=_given(command),
-                timeout_s=_deadline(command, config),
+                timeout_s=_deadline(command, config.spec.timeout_s),
             )
             return Ran.of(await _while_connected(request, work))
 
@@ -183,13 +184,15 @@ def _file_routes(router: APIRouter, shelf: Shelf, config: SandboxServerConfig) -
             await entry.sandbox.restore(Snapshot(archive=await request.body(), files=0, size_bytes=0))
 
 
-def _process_routes(router: APIRouter, shelf: Shelf) -> None:
+def _process_routes(router: APIRouter, shelf: Shelf, config: SandboxServerConfig) -> None:
     @router.post("/sandboxes/{name}/processes")
     async def start(name: str, request: CommandRequest) -> SandboxMade:
         """Start a command that one talks to."""
         with shelf.use(name) as entry:
-            timeout = {} if request.timeout_s is None else {"timeout_s": request.timeout_s}
-            process = await entry.sandbox.start(request.command, cwd=request.cwd, env=request.env, **timeout)
+            most_s = config.process_timeout_s
+            asked_s = _deadline(request, most_s)
+            timeout_s = min(most_s, _PROCESS_TIMEOUT_S) if asked_s is None else asked_s
+            process = await entry.sandbox.start(request.command, cwd=request.cwd, env=request.env, timeout_s=timeout_s)
             number = str(len(entry.processes) + 1)
             entry.processes[number] = process
         return SandboxMade(id=number)
@@ -256,10 +259,10 @@ def _given(request: CommandRequest) -> bytes:
         raise ConfigError(f"stdin is no base64 ({error}): encode it") from error
 
 
-def _deadline(request: CommandRequest, config: SandboxServerConfig) -> float | None:
-    if request.timeout_s is None or request.timeout_s <= config.spec.timeout_s:
+def _deadline(request: CommandRequest, most_s: float) -> float | None:
+    if request.timeout_s is None or request.timeout_s <= most_s:
         return request.timeout_s
-    raise ConfigError(f"timeout_s = {request.timeout_s:g}: this server gives at most {config.spec.timeout_s:g}")
+    raise ConfigError(f"timeout_s = {request.timeout_s:g}: this server gives at most {most_s:g}")
 
 
 def _full(limit: int) -> JSONResponse:

@@ -25,6 +25,8 @@ class SandboxServerConfig(BaseConfig):
     files of this machine."""
     sandboxes: int = Field(32, ge=1)
     """Sandboxes at one time; a caller beyond is told to come again (429)."""
+    process_timeout_s: float = Field(86_400.0, gt=0)
+    """How long a command that a caller talks to may live, in seconds; one that is asked for longer is refused."""
     idle_s: float = Field(900.0, gt=0)
     """A sandbox that nobody has used for so long is deleted, in seconds: its user may have died."""
     body_bytes: int = Field(256 * 1024 * 1024, ge=1024)

@@ -1,6 +1,7 @@
 """What only a real backend can get wrong: shortage, cancellation, closing in the middle."""
 
 import asyncio
+import math
 
 import pytest
 
@@ -38,6 +39,21 @@ async def test_a_command_that_takes_every_process_cannot_make_its_neighbour_look
         with pytest.raises(asyncio.CancelledError):
             await taking
         assert (await sandbox.exec("echo back")).stdout == "back\n"
+
+
+@pytest.mark.parametrize("timeout_s", [math.inf, 1e9])
+async def test_a_deadline_beyond_what_the_system_can_wait_for_is_none(host, timeout_s):
+    spec = SandboxSpec(timeout_s=timeout_s)
+    async with BubblewrapSandbox(spec, host=host) as sandbox, BubblewrapSandbox(SandboxSpec(), host=host) as other:
+        waiting = asyncio.create_task(sandbox.exec("mkfifo never; : > there; read x < never; echo $x"))
+        await until_there(sandbox, "there")
+        assert (await other.exec("echo other")).stdout == "other\n"
+        assert (await sandbox.exec("echo word > never", timeout_s=5.0)).code == 0
+        assert (await waiting).stdout == "word\n"
+        process = await sandbox.start(["cat"], timeout_s=timeout_s)
+        await process.write(b"hello")
+        assert await process.read() == b"hello"
+        assert (await process.close()).code == 137
 
 
 async def test_files_that_fill_the_memory_are_the_commands_failure(host):

@@ -118,6 +118,22 @@ async def test_garbage_is_refused_by_name(served):
     assert (await http.post(f"/sandboxes/{name}/exec", json={"command": "x", "timeout_s": 99})).status_code == 400
 
 
+async def test_a_process_lives_no_longer_than_the_server_gives(served):
+    _, _, http = served
+    path = f"/sandboxes/{(await http.post('/sandboxes', json={})).json()['id']}/processes"
+
+    async def start(timeout):
+        body = f'{{"command": "cat", "timeout_s": {timeout}}}'
+        return await http.post(path, content=body, headers={"content-type": "application/json"})
+
+    for timeout in ("1e10", "86401", "Infinity", "NaN"):
+        answer = await start(timeout)
+        assert (answer.status_code, answer.json()["kind"]) == (400, "ConfigError"), timeout
+        assert "at most 86400" in answer.json()["detail"]
+    for timeout in ("86400", "null"):
+        assert (await start(timeout)).status_code == 200
+
+
 async def test_a_sandbox_that_nobody_uses_is_deleted(monkeypatch):
     made = []
 
