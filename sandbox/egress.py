@@ -10,12 +10,14 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from agar.sandbox.config import GATEWAY_PORT, SandboxSpec
 
 logger = logging.getLogger(__name__)
 _HEAD_BYTES = 1 << 16
+_HTTP_PORT = 80
+_OURS = (b"host", b"connection", b"keep-alive")
 _HEAD_TIMEOUT_S = 20.0
 _CONNECT_TIMEOUT_S = 20.0
 _CHUNK_BYTES = 1 << 16
@@ -97,7 +99,7 @@ class Proxy:
             head = await reader.readuntil(b"\r\n\r\n")
         method, target, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         address = urlsplit(f"//{target}" if method == "CONNECT" else target)
-        port = address.port or 80
+        port = address.port or _HTTP_PORT
         if address.hostname is None or not self.allows(address.hostname, port):
             self.refused += 1
             logger.info("a sandbox was refused %s:%s, which its network does not list", address.hostname, port)
@@ -105,6 +107,7 @@ class Proxy:
             writer.write(b"this sandbox cannot reach there.\n")
             await writer.drain()
             return
+        request = b"" if method == "CONNECT" else _one_request(head, method, address, port)
         try:
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):
                 onward_reader, onward = await asyncio.open_connection(address.hostname, port)
@@ -116,7 +119,7 @@ class Proxy:
             if method == "CONNECT":
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             else:
-                onward.write(_one_request(head, method, address.path or "/", address.query))
+                onward.write(request)
             async with asyncio.TaskGroup() as group:
                 group.create_task(_pass_on(reader, onward))
                 group.create_task(_pass_on(onward_reader, writer))
@@ -124,11 +127,24 @@ class Proxy:
             onward.close()
 
 
-def _one_request(head: bytes, method: str, path: str, query: str) -> bytes:
-    """The request for the origin; its connection ends with the answer, so no second one can name another host."""
-    lines = head.split(b"\r\n")[1:-2]
-    kept = [line for line in lines if not line.lower().startswith((b"proxy-", b"connection:", b"keep-alive:"))]
-    first = f"{method} {path}{'?' + query if query else ''} HTTP/1.1".encode("latin-1")
+def _one_request(head: bytes, method: str, address: SplitResult, port: int) -> bytes:
+    """The request for the origin, which one address may share with others: the host it names is the one that is listed.
+
+    Its connection ends with the answer, so no second one can name another.
+
+    Raises:
+        ValueError: a header could be read in two ways.
+    """
+    kept = []
+    for line in head.split(b"\r\n")[1:-2]:
+        name = line.partition(b":")[0]
+        if name != name.strip() or b"\n" in line or b"\r" in line:
+            raise ValueError("a header that goes on in the next line, or hides another")
+        if not name.lower().startswith(b"proxy-") and name.lower() not in _OURS:
+            kept.append(line)
+    host = f"[{address.hostname}]" if ":" in (address.hostname or "") else address.hostname
+    target = f"{address.path or '/'}{'?' + address.query if address.query else ''}"
+    first = f"{method} {target} HTTP/1.1\r\nHost: {host}{'' if port == _HTTP_PORT else f':{port}'}".encode("latin-1")
     return b"\r\n".join([first, *kept, b"Connection: close", b"", b""])
 
 

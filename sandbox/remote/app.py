@@ -128,7 +128,7 @@ def _sandbox_routes(
         """Copies of a sandbox."""
         if len(shelf) + request.count > config.sandboxes:
             return _full(config.sandboxes)  # type: ignore[return-value]
-        with shelf.use(name) as entry:
+        with shelf.use(name) as entry, shelf.reserving(request.count):
             return Forked(ids=[shelf.add(copy) for copy in await entry.sandbox.fork(request.count)])
 
 

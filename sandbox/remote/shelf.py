@@ -47,18 +47,28 @@ class Shelf:
         """
         self._idle_s = idle_s
         self._entries: dict[str, Entry] = {}
+        self._coming = 0
         self._reaping: asyncio.Task[None] | None = None
         self.expired = 0
         """Sandboxes that were deleted because nobody used them."""
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._entries) + self._coming
 
     def add(self, sandbox: Sandbox) -> str:
         """Keep one; its name is a secret as long as nobody tells it."""
         name = secrets.token_urlsafe(16)
         self._entries[name] = Entry(sandbox=sandbox)
         return name
+
+    @contextlib.contextmanager
+    def reserving(self, count: int) -> Iterator[None]:
+        """Count so many more, which are being made, as being there."""
+        self._coming += count
+        try:
+            yield
+        finally:
+            self._coming -= count
 
     @contextlib.contextmanager
     def use(self, name: str) -> Iterator[Entry]:

@@ -59,7 +59,27 @@ async def test_a_plain_request_goes_on_alone_and_without_the_proxys_headers(orig
         request = f"GET http://localhost:{port}/a?b=c HTTP/1.1\r\nHost: localhost\r\nProxy-Authorization: secret\r\n"
         answer = await ask(path, request.encode() + b"Connection: keep-alive\r\n\r\n")
     assert answer.endswith(b"\r\n\r\nok")
-    assert heard == [b"GET /a?b=c HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"]
+    assert heard == [f"GET /a?b=c HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n".encode()]
+
+
+@pytest.mark.parametrize(
+    ("headers", "kept"),
+    [
+        ("Host: evil.net\r\nAccept: x\r\n", "Accept: x\r\n"),
+        ("hOsT:evil.net\r\nHost: evil.org\r\n", ""),
+        ("", ""),
+        ("X: y\r\nHost : evil.net\r\n", None),
+        ("X: y\nHost: evil.net\r\n", None),
+        ("X: y\r\n Host: evil.net\r\n", None),
+    ],
+)
+async def test_the_origin_is_told_the_listed_host_and_no_other(origin, headers, kept):
+    port, heard = origin
+    async with leading_on(SandboxSpec(network=(f"localhost:{port}",)), None) as path:
+        answer = await ask(path, f"GET http://localhost:{port}/ HTTP/1.1\r\n{headers}\r\n".encode())
+    assert answer.endswith(b"ok") is (kept is not None)
+    told = f"GET / HTTP/1.1\r\nHost: localhost:{port}\r\n{kept}Connection: close\r\n\r\n"
+    assert heard == ([] if kept is None else [told.encode()])
 
 
 @pytest.mark.parametrize(

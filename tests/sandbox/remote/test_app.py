@@ -97,6 +97,25 @@ async def test_no_more_than_its_number_exist_and_a_closed_one_makes_room(served)
     assert (await http.post("/sandboxes", json={})).status_code == 200
 
 
+async def test_copies_that_are_being_made_take_their_places():
+    gate = asyncio.Event()
+
+    class Slow(FakeSandbox):
+        async def fork(self, count):
+            await gate.wait()
+            return await super().fork(count)
+
+    config = SandboxServerConfig(port=0, sandboxes=2, spec=SandboxSpec(backend="fake"))
+    async with SandboxServer(config, make=Slow) as server, httpx.AsyncClient(base_url=server.url, timeout=30) as http:
+        name = (await http.post("/sandboxes", json={})).json()["id"]
+        forks = [asyncio.create_task(http.post(f"/sandboxes/{name}/fork", json={"count": 1})) for _ in range(2)]
+        await asyncio.wait(forks, timeout=20, return_when=asyncio.FIRST_COMPLETED)  # one is told at once
+        assert (await http.post("/sandboxes", json={})).status_code == 429
+        gate.set()
+        assert sorted([(await fork).status_code for fork in forks]) == [200, 429]
+        assert len(server.shelf) == 2
+
+
 async def test_a_name_that_is_not_known_is_said(served):
     _, _, http = served
     for method, path in (("POST", "/exec"), ("GET", "/snapshot"), ("DELETE", "/processes/1")):
