@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from agar.envs.rewards.extract import Extract
 from agar.envs.rubric import Conversation
-from agar.errors import EnvError
+from agar.errors import EnvError, ToolError
 
 if TYPE_CHECKING:
+    from agar.sandbox.base import Sandbox
     from agar.sandbox.config import SandboxSpec
 
 _HARNESS = """
@@ -25,6 +26,7 @@ print(given["end"])
 """
 """Runs a test behind the program; neither the test nor the mark of its end is in a file that the program could read."""
 
+_COULD_NOT_RUN = (126, 127)
 _BLOCK = re.compile(r"```[a-zA-Z0-9+#-]*[ \t]*\n(.*?)```", re.DOTALL)
 
 
@@ -57,6 +59,8 @@ def code_tests(
         python: the interpreter inside.
         timeout_s: for one test.
         partial: True gives the share of tests that passed; False 1 for all of them, else 0.
+
+    The criterion raises `EnvError` where the sandbox has no such interpreter: that is no program's failure.
     """
 
     async def score(told: Conversation) -> float:
@@ -66,16 +70,31 @@ def code_tests(
         program = extract(told.reply)
         if program is None:
             return 0.0
-        passed = 0
-        async with create(sandbox or SandboxSpec()) as box:
+        spec = sandbox or SandboxSpec()
+        passed, checked = 0, False
+        async with create(spec) as box:
             for test in wanted:
-                passes = await _passes(box, program, test, python, timeout_s)
+                passes, code = await _passes(box, program, test, python, timeout_s)
+                if code in _COULD_NOT_RUN and not checked:
+                    async with create(spec) as fresh:  # in which no program has been
+                        await _check_python(fresh, python, timeout_s)
+                    checked = True
                 if not passes and not partial:
                     return 0.0
                 passed += passes
         return passed / len(wanted)
 
     return score
+
+
+async def _check_python(fresh: "Sandbox", python: str, timeout_s: float) -> None:
+    """Raise where it was not the program that ended as if there were no interpreter."""
+    done = await fresh.exec([python, "-c", ""], timeout_s=timeout_s)
+    if done.code in _COULD_NOT_RUN:
+        raise EnvError(
+            f"code_tests: the sandbox cannot run {python!r} ({done.stderr.strip()[-200:]}): install it below /usr, "
+            "bring it in by the spec's `mounts`, or name another with `python`"
+        )
 
 
 def _tests(told: Conversation, name: str) -> Sequence[str | Mapping[str, Any]]:
@@ -89,14 +108,21 @@ def _tests(told: Conversation, name: str) -> Sequence[str | Mapping[str, Any]]:
     return every
 
 
-async def _passes(box: Any, program: str, test: str | Mapping[str, Any], python: str, timeout_s: float) -> bool:
-    await box.write("program.py", program)
+async def _passes(
+    box: "Sandbox", program: str, test: str | Mapping[str, Any], python: str, timeout_s: float
+) -> tuple[bool, int]:
+    """Whether it passes, and the exit code."""
+    try:
+        await box.write("program.py", program)
+    except ToolError:  # the program has filled the disk, or left a folder in its place
+        return False, 1
     if isinstance(test, Mapping):
         done = await box.exec([python, "program.py"], stdin=str(test.get("stdin", "")), timeout_s=timeout_s)
-        return bool(done.code == 0 and not done.truncated and _lines(done.stdout) == _lines(str(test["stdout"])))
+        same = not done.truncated and _lines(done.stdout) == _lines(str(test["stdout"]))
+        return done.code == 0 and same, done.code
     given = {"test": test, "end": secrets.token_hex(16)}
     done = await box.exec([python, "-c", _HARNESS], stdin=json.dumps(given) + "\n", timeout_s=timeout_s)
-    return bool(done.code == 0 and done.stdout.rstrip().endswith(given["end"]))
+    return done.code == 0 and done.stdout.rstrip().endswith(given["end"]), done.code
 
 
 def _lines(text: str) -> list[str]:

@@ -55,6 +55,9 @@ def test_the_last_block_is_the_program():
         ("```python\nimport atexit\natexit.register(print, 'x')\ndef double(n): return 2 * n\n```", UNIT, False, 0.0),
         (GOOD + "\n```python\ndef double(n): return 2 * n\nif __name__ == '__main__': input()\n```", UNIT, False, 1.0),
         ("", UNIT, False, 0.0),
+        ("```python\nimport os\nos._exit(127)\n```", UNIT, True, 0.0),
+        ("```python\nimport os\nos.chmod('/work', 0)\nos._exit(126)\n```", UNIT, True, 0.0),
+        ("```python\nimport os\nos.remove('program.py')\nos.mkdir('program.py')\n```", UNIT, True, 0.0),
     ],
     ids=[
         "unit",
@@ -71,6 +74,9 @@ def test_the_last_block_is_the_program():
         "speaks last",
         "main",
         "nothing",
+        "as if there were no interpreter",
+        "as if the interpreter could not run",
+        "a folder in its own place",
     ],
 )
 async def test_what_passes(told, reply, tests, partial, score):
@@ -81,6 +87,12 @@ async def test_what_passes(told, reply, tests, partial, score):
 @needs_sandbox
 async def test_a_program_that_hangs_has_failed(told):
     assert await code_tests(timeout_s=1.0)(told("```\nwhile True: pass\n```", tests=UNIT)) == 0.0
+
+
+@pytest.mark.parametrize("tests", [UNIT, INOUT])
+async def test_a_sandbox_without_the_interpreter_is_nobodys_zero(told, tests):
+    with pytest.raises(EnvError, match="cannot run 'nope'"):
+        await code_tests(python="nope", sandbox=SandboxSpec(backend="fake"))(told(GOOD, tests=tests))
 
 
 @pytest.mark.parametrize("payload", [{}, {"tests": []}, {"tests": [3]}])
