@@ -31,11 +31,11 @@ class Link:
         http: the connection.
         url: of the server, for messages.
         reply_bytes: the largest reply that is read.
-        token_variable: the environment variable that holds what it asks for, for messages.
+        token_variable: the environment variable that holds what it asks for, for messages; None where none is.
     """
 
     def __init__(
-        self, http: "httpx.AsyncClient", url: str, reply_bytes: int, *, token_variable: str = TOKEN_VARIABLE
+        self, http: "httpx.AsyncClient", url: str, reply_bytes: int, *, token_variable: str | None = TOKEN_VARIABLE
     ) -> None:
         self._http, self._url, self._reply_bytes, self._token_variable = http, url, reply_bytes, token_variable
 
@@ -48,7 +48,7 @@ class Link:
         headers: Mapping[str, str],
         connect_timeout_s: float = 5.0,
         reply_bytes: int = 8 << 20,
-        token_variable: str = TOKEN_VARIABLE,
+        token_variable: str | None = TOKEN_VARIABLE,
     ) -> "AsyncIterator[Link]":
         """A connection to a server, for as long as the context lasts.
 
@@ -57,7 +57,7 @@ class Link:
             headers: sent with every request.
             connect_timeout_s: the longest wait for a connection.
             reply_bytes: the largest reply that is read.
-            token_variable: the environment variable that holds what it asks for, for messages.
+            token_variable: the environment variable that holds what it asks for, for messages; None where none is.
 
         Raises:
             MissingExtraError: httpx is not installed.
@@ -125,6 +125,8 @@ class Link:
         if reply.status_code == 413:
             raise ToolError("the arguments are too large for the tool server: send less at a time")
         if reply.status_code in (401, 403):
+            if self._token_variable is None:
+                raise ToolServerError(f"{self._url} asks for a token: name the variable that holds it (token_variable)")
             raise ToolServerError(f"{self._url} refuses our token: set {self._token_variable} to the server's")
         if not reply.is_success:
             raise ToolServerError(f"{self._url}{path} answered with status {reply.status_code}: {_shown(data)}")

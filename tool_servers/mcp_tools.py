@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from agar.errors import ConfigError, MissingExtraError, ToolError, ToolServerError
 from agar.tool_servers.base import Tools
-from agar.tool_servers.config import TOKEN_VARIABLE
 from agar.tool_servers.own_task import OwnTask
 from agar.types import ToolSpec
 
@@ -27,7 +26,7 @@ class McpTools:
         server: an HTTP URL, or the command that starts a server which speaks over its input and output.
         env: more environment variables of the command; it inherits PATH, HOME and the like, nothing else.
         cwd: its working directory.
-        token: sent to a URL as a bearer token; the environment variable `AGAR_TOOLS_TOKEN` if None.
+        token: sent to a URL as a bearer token; None sends none, for the server may be anybody's.
         names: the tools to take, by name; all of them if None.
         start_timeout_s: how long a connection may take, the start of a process included.
     """
@@ -51,8 +50,7 @@ class McpTools:
             raise ConfigError(f"McpTools({server!r}): give an http(s) URL, or a command as a list of words")
         self.server: str | tuple[str, ...] = server if isinstance(server, str) else tuple(server)
         self._env, self._cwd, self._names = env, cwd, names
-        self._token = token if token is not None else os.environ.get(TOKEN_VARIABLE)
-        self._start_timeout_s = start_timeout_s
+        self._token, self._start_timeout_s = token, start_timeout_s
 
     @contextlib.asynccontextmanager
     async def session(self) -> AsyncIterator[Tools]:

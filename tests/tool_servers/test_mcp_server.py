@@ -46,15 +46,16 @@ async def test_a_connection_with_a_session_keeps_what_its_calls_leave(service):
 async def test_nobody_speaks_mcp_without_the_token(service, monkeypatch):
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
     async with ToolServer(service, ServerConfig(port=0, mcp=True)) as server:
-        async with McpTools(f"{server.url}/mcp").session() as tools:
+        async with McpTools(f"{server.url}/mcp", token=TOKEN).session() as tools:
             assert await tools.call("count", {"by": 1}, timeout_s=10) == "1"
             with pytest.raises(ToolError, match="not today"):
                 await tools.call("refuse", {}, timeout_s=10)
             with pytest.raises(ToolServerError, match="on fire"):
                 await tools.call("break_down", {}, timeout_s=10)
-        with pytest.raises(ToolServerError, match="no MCP server that we can talk to"):
-            async with McpTools(f"{server.url}/mcp", token="wrong", start_timeout_s=5).session():
-                pass
+        for token in ("wrong", None):
+            with pytest.raises(ToolServerError, match="no MCP server that we can talk to"):
+                async with McpTools(f"{server.url}/mcp", token=token, start_timeout_s=5).session():
+                    pass
 
 
 async def test_there_is_no_mcp_where_it_was_not_asked_for(server):

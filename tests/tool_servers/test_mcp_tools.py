@@ -1,5 +1,6 @@
 """MCP servers of the official SDK as an episode's tools: over stdio and HTTP, in every way that they fail."""
 
+import asyncio
 import sys
 import textwrap
 
@@ -8,6 +9,7 @@ import pytest
 from agar.envs.runner import as_async
 from agar.envs.tool_env import ToolEnv
 from agar.errors import ConfigError, ToolError, ToolServerError
+from agar.tool_servers.config import TOKEN_VARIABLE
 from agar.tool_servers.mcp_tools import McpTools
 from agar.types import Outcome, ToolCall, Turn
 
@@ -124,6 +126,26 @@ async def test_an_address_where_nobody_listens_is_infrastructure():
     with pytest.raises(ToolServerError, match="is no MCP server that we can talk to"):
         async with McpTools("http://127.0.0.1:9/mcp", start_timeout_s=5.0).session():
             pass
+
+
+@pytest.mark.parametrize(("token", "sent"), [(None, []), ("theirs", ["authorization: bearer theirs"])])
+async def test_only_a_token_that_was_given_is_sent(monkeypatch, token, sent):
+    monkeypatch.setenv(TOKEN_VARIABLE, "our own")
+    heads = []
+
+    async def answer(reader, writer):
+        heads.append((await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n"))
+        writer.write(b"HTTP/1.1 404 X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+        with pytest.raises(ToolServerError, match="is no MCP server that we can talk to"):
+            async with McpTools(url, token=token, start_timeout_s=5.0).session():
+                pass
+    assert heads
+    for lines in heads:
+        assert [line for line in lines if line.startswith("authorization")] == sent
 
 
 async def test_some_tools_can_be_chosen_and_must_be_there(box):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from agar.config import BaseConfig
-from agar.tool_servers.config import TOKEN_VARIABLE, ServiceConfig
+from agar.tool_servers.config import ServiceConfig
 
 Mode = Literal["lexical", "dense", "hybrid"]
 
@@ -82,8 +82,8 @@ class RetrieveSource(BaseConfig):
     """Marks this source."""
     url: str = Field(pattern=r"^https?://")
     """Of the server, without `/retrieve`."""
-    token_variable: str = TOKEN_VARIABLE
-    """The environment variable with its token; where it is not set, none is sent."""
+    token_variable: str | None = None
+    """The environment variable with its token, sent as `Authorization: Bearer`; none is sent where none is named."""
     timeout_s: float = Field(10.0, gt=0)
     """How long one answer may take."""
 

@@ -16,12 +16,16 @@ class RetrieveClient:
 
     Args:
         source: where the server is.
+
+    Raises:
+        ConfigError: a variable is named for its token, and not set.
     """
 
     def __init__(self, source: RetrieveSource) -> None:
         self._source = source
-        token = os.environ.get(source.token_variable)
-        self._headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._headers: dict[str, str] = {}
+        if source.token_variable is not None:
+            self._headers["authorization"] = f"Bearer {_secret(source.token_variable, asked_by=source.url)}"
 
     async def search(self, queries: Sequence[str], *, count: int) -> list[list[Hit]]:
         """See `Retriever.search`."""
@@ -55,10 +59,7 @@ class WebSearch:
 
     def __init__(self, source: WebSource) -> None:
         self._source = source
-        key = os.environ.get(source.key_variable)
-        if not key:
-            raise ConfigError(f"{source.url} asks for a key: set {source.key_variable} to it")
-        self._headers = {"x-api-key": key}
+        self._headers = {"x-api-key": _secret(source.key_variable, asked_by=source.url)}
 
     async def search(self, queries: Sequence[str], *, count: int) -> list[list[Hit]]:
         """See `Retriever.search`."""
@@ -77,3 +78,10 @@ class WebSearch:
             Hit(passage=Passage(id=page.link, title=page.title, text=page.snippet), score=1 / place)
             for place, page in enumerate(reply.organic[:count], start=1)
         ]
+
+
+def _secret(variable: str, *, asked_by: str) -> str:
+    secret = os.environ.get(variable)
+    if not secret:
+        raise ConfigError(f"{asked_by} asks for a key: set {variable} to it")
+    return secret

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agar.errors import ConfigError, ToolServerError
+from agar.tool_servers.config import TOKEN_VARIABLE
 from agar.tool_servers.search.config import RetrieveSource, WebSource
 from agar.tool_servers.search.remote import RetrieveClient, WebSearch
 
@@ -65,6 +66,29 @@ async def test_a_search_r1_server_is_asked_as_its_own_clients_ask_it():
     assert (hit.passage.id, hit.passage.title, hit.passage.text) == ("12", "Mary Rose", "She sank.\nIn 1545.")
     assert hit.score == 0.83
     assert nothing == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "sent"), [(None, None), (TOKEN_VARIABLE, "bearer our own"), ("THEIRS", "bearer their own")]
+)
+async def test_only_a_token_that_was_named_is_sent(monkeypatch, variable, sent):
+    monkeypatch.setenv(TOKEN_VARIABLE, "our own")
+    monkeypatch.setenv("THEIRS", "their own")
+    answers = Answers(b'{"result": [[]]}')
+    async with answers.serving() as url:
+        source = RetrieveSource(type="retrieve", url=url, token_variable=variable)
+        await RetrieveClient(source).search(["x"], count=1)
+    [(_, headers, _)] = answers.asked
+    assert headers.get("authorization") == sent
+
+
+async def test_a_server_that_wants_a_token_gets_none_unless_it_is_named(monkeypatch):
+    monkeypatch.delenv("THEIRS", raising=False)
+    with pytest.raises(ConfigError, match="set THEIRS"):
+        RetrieveClient(RetrieveSource(type="retrieve", url="http://127.0.0.1:1", token_variable="THEIRS"))
+    async with Answers(b"{}", status=401).serving() as url:
+        with pytest.raises(ToolServerError, match="name the variable that holds it"):
+            await retrieve(url).search(["x"], count=1)
 
 
 async def test_answers_without_scores_and_with_too_many_passages_are_taken():
