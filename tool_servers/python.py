@@ -124,17 +124,24 @@ class Python(Service[PythonConfig]):
                 held.patience = loop.call_later(self.config.idle_s, self._expire, session, held)
         self._counts[f"cells_{cell.status}"] += 1
         if expired:
-            self._expired.remove(session)
+            with contextlib.suppress(ValueError):  # another cell of the session was told, too
+                self._expired.remove(session)
             lost = f"Nobody used the interpreter for {self.config.idle_s:g} s: this is a new one, without variables."
             cell = replace(cell, notices=(lost, *cell.notices))
         return cell
 
     async def close(self) -> None:
-        """End all interpreters."""
-        for session in list(self._held):
-            await self.forget(session)
+        """End all interpreters.
+
+        Raises:
+            SandboxError: one could not be ended; the others were.
+        """
+        outcomes = await asyncio.gather(*map(self.forget, list(self._held)), return_exceptions=True)
         if self._closing:
             await asyncio.wait(self._closing)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     async def forget(self, session: Session) -> None:
         """End an episode's interpreter."""

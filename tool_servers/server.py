@@ -1,5 +1,6 @@
 """A service behind HTTP, inside the caller's event loop."""
 
+import contextlib
 from pathlib import Path
 from typing import Any, Self
 
@@ -71,7 +72,8 @@ class ToolServer:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self._listener.stop()
-        if self._mcp is not None:
-            await self._mcp.close(timeout_s=self.config.shutdown_timeout_s)
-        await self._service.close()
+        async with contextlib.AsyncExitStack() as stack:  # each of them, whatever the one before it raised
+            stack.push_async_callback(self._service.close)
+            if self._mcp is not None:
+                stack.push_async_callback(self._mcp.close, timeout_s=self.config.shutdown_timeout_s)
+            await self._listener.stop()

@@ -8,6 +8,7 @@ import pytest
 from agar.errors import SandboxError
 from agar.sandbox.config import SandboxSpec
 from agar.sandbox.fake import FakeSandbox
+from agar.sandbox.kernel.cell import Cell
 from agar.sandbox.kernel.config import KernelConfig
 from agar.tool_servers.base import NO_SESSION, Session
 from agar.tool_servers.client import ToolClient
@@ -109,3 +110,80 @@ async def test_more_interpreters_than_may_be_are_infrastructure():
         python._of(A)
         with pytest.raises(SandboxError, match="1 interpreters run, as many as may be"):
             await python.run("1", session=B)
+
+
+class Scripted(Python):
+    """Its interpreters run nothing: each cell says what it was, and waits until it may end."""
+
+    def __init__(self, config=None):
+        super().__init__(config)
+        self.go = asyncio.Event()
+        self.sandboxes = []
+        self.refuse = set()
+
+    def make_sandbox(self):
+        number, refuse = len(self.sandboxes), self.refuse
+
+        class Held(FakeSandbox):
+            async def close(self):
+                await super().close()
+                if number in refuse:
+                    raise SandboxError(f"sandbox {number} does not go")
+
+        self.sandboxes.append(Held(SandboxSpec(backend="fake")))
+        return self.sandboxes[-1]
+
+    def _of(self, session):
+        held = super()._of(session)
+
+        async def run(code, *, timeout_s):
+            await self.go.wait()
+            return Cell(status="ok", output=code)
+
+        held.kernel.run = run
+        return held
+
+
+async def test_all_interpreters_are_ended_though_some_do_not_go():
+    python = Scripted()
+    python.go.set()
+    for name in "abcd":
+        await python.run("1", session=Session(name))
+    python.refuse.update({1, 2})
+    with pytest.raises(SandboxError, match="sandbox 1 does not go"):
+        await python.close()
+    assert [sandbox.closed for sandbox in python.sandboxes] == [True] * 4
+    assert python.metrics()["python_sessions"] == 0.0
+    await python.close()
+
+
+async def test_cells_that_run_side_by_side_after_a_pause_are_both_told():
+    async with Scripted() as python:
+        python.go.set()
+        await python.run("0", session=A)
+        python._expire(A, python._held[A])
+        python.go.clear()
+        cells = [asyncio.create_task(python.run(code, session=A)) for code in "12"]
+        await asyncio.sleep(0)  # both have begun
+        python.go.set()
+        for code, cell in zip("12", await asyncio.gather(*cells), strict=True):
+            assert cell.output == code
+            assert "this is a new one, without variables" in cell.notices[0]
+        assert (await python.run("3", session=A)).notices == ()
+
+
+async def test_a_server_ends_the_interpreters_though_its_listener_does_not_end(monkeypatch):
+    python = Scripted()
+    python.go.set()
+    server = ToolServer(python, ServerConfig(port=0))
+    stop = server._listener.stop
+
+    async def fails():
+        await stop()
+        raise OSError("no end")
+
+    monkeypatch.setattr(server._listener, "stop", fails)
+    with pytest.raises(OSError, match="no end"):
+        async with server:
+            await python.run("1", session=A)
+    assert [sandbox.closed for sandbox in python.sandboxes] == [True]
