@@ -109,8 +109,12 @@ class Rank:
             seconds=time.perf_counter() - start,
         )
 
-    def logprobs(self, microbatches: Sequence[MicroBatch]) -> list[Floats]:
+    def logprobs(self, microbatches: Sequence[MicroBatch], *, temperature: float | None = None) -> list[Floats]:
         """Log-probs of the trained targets under the current weights.
+
+        Args:
+            microbatches: what to score.
+            temperature: by which the logits are divided; None takes the configured one.
 
         Returns:
             Per micro-batch float32 [K], in packed order; empty unless this rank speaks.
@@ -118,7 +122,7 @@ class Rank:
         found: list[Floats] = []
 
         def collect(batch: DeviceBatch, logits: torch.Tensor) -> tuple[torch.Tensor, dict[str, Any]]:
-            logprobs, _ = self._score(batch, logits)
+            logprobs, _ = self._score(batch, logits, temperature)
             found.append(logprobs.cpu().numpy().astype(np.float32))
             return logprobs.sum(), {}
 
@@ -145,9 +149,15 @@ class Rank:
             forward_only=forward_only,
         )
 
-    def _score(self, batch: DeviceBatch, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _score(
+        self, batch: DeviceBatch, logits: torch.Tensor, temperature: float | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         return vocab_parallel_logprobs(
-            logits, batch.targets, vocab=self.shape.vocab, temperature=self.config.temperature, group=self._tp
+            logits,
+            batch.targets,
+            vocab=self.shape.vocab,
+            temperature=self.config.temperature if temperature is None else temperature,
+            group=self._tp,
         )
 
     def _loss(self, batch: DeviceBatch, logits: torch.Tensor, tally: _Tally) -> torch.Tensor:

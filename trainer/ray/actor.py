@@ -85,9 +85,9 @@ class RankActor:
         """One optimiser step: a `StepReport`."""
         return self._rank.step(share)
 
-    def logprobs(self, share: Sequence[MicroBatch]) -> Any:
+    def logprobs(self, share: Sequence[MicroBatch], temperature: float | None = None) -> Any:
         """Log-probs of the trained targets: float32 arrays."""
-        return self._rank.logprobs(share)
+        return self._rank.logprobs(share, temperature=temperature)
 
     def export(self, directory: Path) -> Any:
         """Write Hugging Face tensors: a `ShardReport`, or None."""

@@ -151,18 +151,21 @@ class RayPolicyTrainer:
             )
         return metrics
 
-    async def logprobs(self, token_ids: Ids) -> Floats:
+    async def logprobs(self, token_ids: Ids, *, temperature: float | None = None) -> Floats:
         """Log-probs of one sequence under the current weights.
 
         Args:
             token_ids: int32 [T], T >= 2.
+            temperature: by which the logits are divided; None takes the configured one, at which replies are sampled.
 
         Returns:
-            float32 [T - 1]; entry i is log p(token_ids[i + 1] | token_ids[: i + 1]) at the configured temperature.
+            float32 [T - 1]; entry i is log p(token_ids[i + 1] | token_ids[: i + 1]).
         """
         share = [row_to_score(token_ids)]
         answers = await self._ranks.all(
-            lambda actor, _: actor.logprobs.remote(share), what="score", deadline_s=self.config.timeouts.step_s
+            lambda actor, _: actor.logprobs.remote(share, temperature),
+            what="score",
+            deadline_s=self.config.timeouts.step_s,
         )
         (found,) = next(answer for answer in answers if answer)
         return frozen_array(found, np.float32, "logprobs")
@@ -194,15 +197,14 @@ class RayPolicyTrainer:
         directory = await asyncio.to_thread(self._store.directory, version)
         digest = await self.export(directory)
         ids = probe_ids(self.shape.vocab, self.config.publish.probe_tokens)
+        logprobs = await self.logprobs(ids, temperature=1.0)  # engines score a prompt without their temperature
         update = WeightUpdate(
             policy=self.policy,
             version=version,
             transport=self.config.publish.transport,
             payload={"directory": str(directory)},
             digest=digest,
-            probe=Probe(
-                token_ids=ids, logprobs=await self.logprobs(ids), tolerance=self.config.publish.probe_tolerance
-            ),
+            probe=Probe(token_ids=ids, logprobs=logprobs, tolerance=self.config.publish.probe_tolerance),
         )
         receipt = await to.receive(update)
         await asyncio.to_thread(self._store.prune)

@@ -173,6 +173,17 @@ def test_temperature_divides_the_logits(models, batches):
     np.testing.assert_allclose(hot[: len(expected)], expected, atol=1e-4)
 
 
+def test_a_sequence_can_be_scored_at_another_temperature_than_the_configured_one(models, batches):
+    """As engines score a probe, whatever they sample at."""
+    microbatches = plan(batches[True, Source.SAMPLED])
+    sample = batches[True, Source.SAMPLED].samples[microbatches[0].rows[0]]
+    expected = reference_logprobs(reference(models, tied=True), sample)[torch.tensor(sample.loss_mask[1:])].detach()
+    cold = make_rank(models, temperature=0.7)
+    found = cold.logprobs(microbatches, temperature=1.0)[0][: len(expected)]
+    np.testing.assert_allclose(found, expected.numpy(), atol=1e-4)
+    assert np.abs(found - cold.logprobs(microbatches)[0][: len(expected)]).max() > 0.1
+
+
 def test_recomputed_activations_give_the_same_step(models, batches):
     microbatches = plan(batches[True, Source.SAMPLED])
     plain, again = make_rank(models).step(microbatches), make_rank(models, recompute=True).step(microbatches)

@@ -104,6 +104,23 @@ async def test_publish_sends_a_digest_that_follows_the_weights_and_a_probe(train
     assert np.abs(third.probe.logprobs - first.probe.logprobs).max() > 1e-3
 
 
+async def test_a_probe_is_what_engines_find_who_score_it_at_temperature_1(models, trainer, tmp_path):
+    import torch
+    import transformers
+
+    shelf = Shelf()
+    async with RayPolicyTrainer(settings(models, temperature=0.7), policy="policy", run_dir=tmp_path) as cold:
+        await cold.publish(shelf, version=1)
+        ids = shelf.updates[0].probe.token_ids
+        at_its_own = await cold.logprobs(ids)
+    model = transformers.AutoModelForCausalLM.from_pretrained(models[True], dtype=torch.float32)
+    logits = model(torch.tensor(ids[None, :-1].astype(np.int64))).logits[0].detach()
+    targets = torch.tensor(ids[1:].astype(np.int64))[:, None]
+    for found, temperature in ((shelf.updates[0].probe.logprobs, 1.0), (at_its_own, 0.7)):
+        expected = torch.log_softmax(logits / temperature, -1).gather(1, targets)[:, 0]
+        np.testing.assert_allclose(found, expected.numpy(), atol=1e-4)
+
+
 async def test_a_batch_without_anything_to_train_takes_no_step(trainer, batch):
     idle = Batch(samples=tuple(s.but(loss_mask=np.zeros(len(s.token_ids), bool)) for s in batch.samples))
     before = trainer.steps
