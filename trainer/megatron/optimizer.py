@@ -92,6 +92,8 @@ class StepOptimizer:
         inner = self._sharded.optimizer
         # The torch optimiser is restored directly: upstream's path shares one step counter between parameters.
         inner.load_state_dict(state["inner"])
+        for group in inner.param_groups:  # it brings the settings that were saved, and a resume may have others
+            group["betas"], group["eps"] = tuple(self.config.betas), self.config.eps
         with torch.no_grad():
             mine = [p for group in inner.param_groups for p in group["params"]]
             for parameter, saved in zip(mine, state["main"], strict=True):

@@ -217,6 +217,33 @@ def test_a_loaded_rank_takes_the_step_that_would_have_followed(models, batches, 
         assert (a.sums, a.grad_norm, a.lr) == (b.sums, b.grad_norm, b.lr)
 
 
+def test_a_resume_takes_its_own_betas_and_eps(models, batches, tmp_path):
+    """With the same gradient, moments follow the new betas: m = beta m + (1 - beta) g."""
+    microbatches = plan(batches[True, Source.SAMPLED])
+    rank = make_rank(models)
+    rank.step(microbatches)
+    rank.export(tmp_path / "hf")
+    shutil.copy(models[True] / "config.json", tmp_path / "hf")
+    rank.save(tmp_path / "state")
+
+    def first_moment(other):
+        inner = other.optimizer._sharded.optimizer
+        return torch.cat([inner.state[p]["exp_avg"].flatten() for group in inner.param_groups for p in group["params"]])
+
+    before, after = {}, {}
+    for beta in (0.9, 0.5):
+        other = make_rank(models, optimizer=OptimizerConfig(lr=1e-2, betas=(beta, 0.6), eps=1e-3))
+        other.load(tmp_path / "hf", tmp_path / "state")
+        groups = other.optimizer._sharded.optimizer.param_groups
+        assert {(*group["betas"], group["eps"]) for group in groups} == {(beta, 0.6, 1e-3)}
+        before[beta] = first_moment(other).clone()
+        other.step(microbatches)
+        after[beta] = first_moment(other).clone()
+    torch.testing.assert_close(before[0.9], before[0.5])
+    gradient = (after[0.9] - 0.9 * before[0.9]) / 0.1
+    torch.testing.assert_close(after[0.5], 0.5 * before[0.5] + 0.5 * gradient, rtol=1e-3, atol=1e-5)
+
+
 def test_state_of_another_layout_is_refused(models, tmp_path):
     with pytest.raises(TrainerError, match="rank_00000"):
         make_rank(models).load(models[True], tmp_path)
