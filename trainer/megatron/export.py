@@ -10,6 +10,7 @@ import torch.distributed as dist
 from megatron.core import parallel_state
 from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
 
+from agar.errors import ConfigError
 from agar.trainer.megatron.hf_files import HuggingFaceWeights, write_shard
 from agar.trainer.megatron.mapping.rules import Bound, WeightMapping, global_name
 from agar.trainer.megatron.model import PolicyModel
@@ -28,13 +29,24 @@ def load_weights(model: PolicyModel, weights: HuggingFaceWeights, mapping: Weigh
     """Copy Hugging Face tensors to this stage's parameters.
 
     Raises:
-        ConfigError: a tensor is missing.
+        ConfigError: a tensor is missing, or the model that is built here has no place for one.
     """
+    if left := sorted(name for name in weights.names - mapping.hugging_face_names() if not _derived(name, mapping)):
+        raise ConfigError(
+            f"{weights.directory} has tensors that a model of type {mapping.model.model_type!r} has no place for here, "
+            f"and training would leave them out: {', '.join(left[:4])}{' …' if len(left) > 4 else ''}; choose another "
+            "model"
+        )
     rank = parallel_state.get_tensor_model_parallel_rank()
     size = parallel_state.get_tensor_model_parallel_world_size()
     with torch.no_grad():
         for _, parameter, bound in stage_parameters(model, mapping):
             parameter.copy_(bound.load(weights.read, mapping.model, tp_rank=rank, tp_size=size))
+
+
+def _derived(name: str, mapping: WeightMapping) -> bool:
+    """Whether a tensor only repeats what others or the config say: a tied output layer, rotary frequencies."""
+    return (name == "lm_head.weight" and mapping.model.tied) or name.endswith("rotary_emb.inv_freq")
 
 
 def gather_tensors(model: PolicyModel, mapping: WeightMapping, tp_group: Any) -> dict[str, torch.Tensor] | None:

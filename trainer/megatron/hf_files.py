@@ -27,6 +27,11 @@ class HuggingFaceWeights:
         if not self._file_of:
             raise ConfigError(f"{directory} holds no *.safetensors: save the starting model with safetensors")
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Every tensor in it."""
+        return frozenset(self._file_of)
+
     def read(self, name: str) -> torch.Tensor:
         """The tensor `name`.
 

@@ -100,6 +100,7 @@ def _refuse_unsupported(raw: dict[str, Any], path: Path) -> None:
     refused = {
         "rotary scaling": kind != "default",
         "attention biases": bool(raw.get("attention_bias")),
+        "MLP biases": bool(raw.get("mlp_bias")),
         "sliding windows": bool(raw.get("use_sliding_window")),
         "an activation other than silu": raw.get("hidden_act", "silu") != "silu",
     }

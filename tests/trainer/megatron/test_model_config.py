@@ -47,6 +47,7 @@ def test_vocabulary_is_padded_to_the_ranks(tmp_path):
     [
         ({"rope_scaling": {"type": "yarn", "factor": 4}}, "rotary scaling"),
         ({"attention_bias": True}, "attention biases"),
+        ({"mlp_bias": True}, "MLP biases"),
         ({"use_sliding_window": True}, "sliding windows"),
         ({"hidden_act": "gelu"}, "activation"),
     ],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from agar.errors import TrainerError
+from agar.errors import ConfigError, TrainerError
 from agar.trainer.algorithms.config import GrpoConfig
 from agar.trainer.batching.plan import plan_step
 from agar.trainer.config import OptimizerConfig, ScheduleConfig, TrainerConfig
@@ -242,6 +242,21 @@ def test_a_resume_takes_its_own_betas_and_eps(models, batches, tmp_path):
     torch.testing.assert_close(before[0.9], before[0.5])
     gradient = (after[0.9] - 0.9 * before[0.9]) / 0.1
     torch.testing.assert_close(after[0.5], 0.5 * before[0.5] + 0.5 * gradient, rtol=1e-3, atol=1e-5)
+
+
+def test_tensors_that_the_model_has_no_place_for_are_refused(models, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(models[True], tmp_path / "odd")
+    tensors = load_file(tmp_path / "odd" / "model.safetensors")
+    derived = {"lm_head.weight": tensors["model.embed_tokens.weight"].clone()}
+    derived["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(8)
+    save_file(tensors | derived, tmp_path / "odd" / "model.safetensors", metadata={"format": "pt"})
+    make_rank({True: tmp_path / "odd"})
+    bias = {"model.layers.1.mlp.up_proj.bias": torch.ones(48)}
+    save_file(tensors | bias, tmp_path / "odd" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ConfigError, match=r"no place for here.*model\.layers\.1\.mlp\.up_proj\.bias"):
+        make_rank({True: tmp_path / "odd"})
 
 
 def test_state_of_another_layout_is_refused(models, tmp_path):
