@@ -2,6 +2,7 @@
 
 import datetime
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -42,7 +43,9 @@ def join(
         store = TCPStore(meet.host, meet.port, parallel.world_size, is_master=False, timeout=wait)
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=parallel.world_size, timeout=wait)
-    parallel_state.initialize_model_parallel(parallel.tp_size, parallel.pp_size)
+    # Megatron's own groups have half an hour otherwise, whatever the first one has; what it takes need not be whole.
+    minutes: Any = timeout_s / 60
+    parallel_state.initialize_model_parallel(parallel.tp_size, parallel.pp_size, distributed_timeout_minutes=minutes)
     torch.manual_seed(seed)
     tensor_parallel.model_parallel_cuda_manual_seed(seed)
 
