@@ -98,7 +98,8 @@ class PublishConfig(BaseConfig):
     transport: Literal["disk"] = "disk"
     """`disk`: a Hugging Face directory, in shared memory where there is any."""
     directory: Path | None = None
-    """Where versions are written; by default below /dev/shm, or the run directory where that is absent."""
+    """Folder below which each run writes its versions, in a folder of its own that goes with it; by default /dev/shm,
+    or the run directory where that is absent."""
     keep: int = Field(2, ge=1)
     """Versions that stay on disk."""
     probe_tokens: int = Field(16, ge=2)
