@@ -111,7 +111,7 @@ class Levels:
 
     def observe(self, task: TaskRow, rewards: Sequence[float]) -> None:
         """Count a group of the present level."""
-        if not rewards or not self._levels or self._level(task) != self._levels[self._at]:
+        if not rewards or self._at >= len(self._levels) or self._level(task) != self._levels[self._at]:
             return
         self._recent.append(float(np.mean(rewards)))
         full = len(self._recent) == self._recent.maxlen
@@ -120,8 +120,8 @@ class Levels:
             self._recent.clear()
 
     def state(self) -> dict[str, Any]:
-        """The present level and its latest rewards."""
-        return {"at": self._at, "recent": list(self._recent)}
+        """The present level, its latest rewards, and which levels there are."""
+        return {"at": self._at, "recent": list(self._recent), "levels": list(self._levels)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go back to a level.
@@ -132,6 +132,8 @@ class Levels:
         self._at = saved_count(state, "at", of="levels")
         self._recent.clear()
         self._recent.extend(saved(state, "recent", of="levels"))
+        # Groups that were in play when it was saved end before a task is chosen, and so before the tasks are known.
+        self._levels, self._known = list(state.get("levels", ())), None
 
     def _sort(self, tasks: TaskSet) -> None:
         if self._known is tasks:

@@ -65,6 +65,31 @@ def test_it_goes_on_from_its_state(taken):
     assert [resumed.next().key for _ in range(30)] == expected
 
 
+def test_groups_that_were_in_play_at_a_resume_count_as_they_would_have():
+    walk = cursor()
+    played = [walk.next() for _ in range(4)]
+    walk.observe(played[0], [1.0])
+    state = json.loads(json.dumps(walk.state()))
+    resumed = cursor()
+    resumed.load_state(state)
+    for each in (walk, resumed):
+        for task in played[1:]:
+            each.observe(task, [1.0])  # before a task is chosen
+    assert resumed.state() == walk.state()
+    assert set(levels(resumed, 50)) == {0, 1}
+
+
+def test_a_state_without_levels_is_that_of_an_older_version():
+    walk = cursor()
+    play(walk, [1.0], 5)
+    state = walk.state()
+    del state["curriculum"]["levels"]
+    resumed = cursor()
+    resumed.load_state(state)
+    resumed.observe(TASKS[12], [1.0])
+    assert resumed.next().key == walk.next().key
+
+
 def test_what_cannot_be_walked_is_refused():
     with pytest.raises(ConfigError, match="at least one task"):
         CurriculumCursor(TASKS_OF_NONE, Levels())
