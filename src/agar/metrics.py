@@ -67,8 +67,8 @@ class JsonlSink(_Closing):
 
     Args:
         path: the file; made with its folder where missing.
-        resume_after: on a resume, the last step that counts: rows of later steps, which the killed run wrote and the
-            resumed one writes again, are taken out first, as is a last line cut in the middle.
+        resume_after: on a resume, the last step that counts: rows of later steps and that step's evaluations, which
+            the resumed run writes again, are taken out first, as is a last line cut in the middle.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -108,13 +108,18 @@ def _cut(path: Path, last_step: int) -> float:
             row = json.loads(line)
         except ValueError:
             continue  # cut in the middle by the kill; the resumed run writes that step again
-        if row["step"] <= last_step:
+        if row["step"] < last_step or (row["step"] == last_step and not _evaluated(row)):
             kept.append(line + "\n")
             age_s = float(row.get("time_s", 0.0))
     partial = path.with_name(f"{path.name}.partial")
     partial.write_text("".join(kept), encoding="utf-8")
     os.replace(partial, path)
     return age_s
+
+
+def _evaluated(row: Mapping[str, object]) -> bool:
+    """Whether a row is an evaluation's."""
+    return any(key.startswith("eval/") for key in row)
 
 
 class ConsoleSink(_Closing):

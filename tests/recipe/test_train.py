@@ -163,6 +163,14 @@ async def test_a_stopped_run_goes_on_exactly_where_it_stood(recipe, trainer, sta
     assert rows(folder, "trainer/steps") == [(step, float(step)) for step in range(1, STEPS + 1)]
 
 
+async def test_an_evaluation_that_a_resume_repeats_is_written_once(recipe, trainer):
+    folder = RunFolder.create(recipe[0], "run")
+    await run(recipe, folder, stop_after=2)
+    await run(recipe, folder)
+    assert [step for step, _ in rows(folder, "eval/Guess-v0/trajectories")] == [0, 2, 4]
+    assert [step for step, _ in rows(folder, "trainer/steps")] == [1, 2, 3, 4]
+
+
 async def test_a_run_that_failed_goes_back_to_its_checkpoint_and_plays_the_same_tasks(recipe, trainer, monkeypatch):
     monkeypatch.setattr(trainer, "fails_at", 4)
     folder = RunFolder.create(recipe[0], "run")
