@@ -83,7 +83,7 @@ class EvaluationConfig(EnvConfig):
     tasks: int = Field(128, ge=1)
     """The first so many tasks of the split, the same ones each time."""
     attempts: int = Field(1, ge=1)
-    """Attempts at each task; pass@k is reported up to this k."""
+    """Attempts at each task; pass@k is reported for this k and for the powers of two below it."""
     sampling: SamplingConfig = SamplingConfig()
     """How replies are sampled."""
     every_steps: int = Field(0, ge=0)

@@ -105,6 +105,11 @@ async def evaluate(
     return replace(result, metrics=result.metrics | counted)
 
 
+def tries(attempts: int) -> list[int]:
+    """Each k for which pass@k is reported: the powers of two below the number of attempts, and that number."""
+    return [*(2**power for power in range((attempts - 1).bit_length())), attempts]
+
+
 def summarise(config: EvaluationConfig, traces: Sequence[Trace]) -> Evaluation:
     """Turn finished episodes into an evaluation."""
     counted = [trace for trace in traces if trace.outcome.trainable]
@@ -125,7 +130,7 @@ def summarise(config: EvaluationConfig, traces: Sequence[Trace]) -> Evaluation:
     metrics = trace_metrics(traces, prefix)
     if counted:
         metrics |= {f"{prefix}/reward_se": error}
-        metrics |= {f"{prefix}/pass@{k}": pass_at_k(solved, k) for k in sorted({1, config.attempts})}
+        metrics |= {f"{prefix}/pass@{k}": pass_at_k(solved, k) for k in tries(config.attempts)}
     return Evaluation(
         config=config,
         reward_mean=float(rewards.mean()),

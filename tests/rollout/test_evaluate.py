@@ -1,6 +1,7 @@
 """An evaluation plays every task as often as it says, counts what counts, and names what it is."""
 
 import asyncio
+import itertools
 import math
 import statistics
 from collections.abc import Sequence
@@ -66,6 +67,20 @@ async def test_every_task_is_played_as_often_as_asked_for_under_its_name():
     assert len({trace.trajectory for trace in result.traces}) == 8
     assert result.metrics["eval/hard/pass@2"] == 0.5
     assert result.metrics["eval/hard/pass@1"] == 0.25
+
+
+async def test_pass_at_k_is_given_for_powers_of_two_and_for_all_attempts():
+    solved = {"t0": 0, "t1": 1, "t2": 3, "t3": 6}
+    rewards = {(key, index): float(index < count) for key, count in solved.items() for index in range(6)}
+    result = await evaluated(EvaluationConfig(env="Any-v0", attempts=6), rewards)
+    found = {name.removeprefix("eval/Any-v0/"): value for name, value in result.metrics.items() if "pass@" in name}
+    assert set(found) == {"pass@1", "pass@2", "pass@4", "pass@6"}
+    for k in (1, 2, 4, 6):  # by trying every choice of k attempts
+        chosen = list(itertools.combinations(range(6), k))
+        expected = [
+            statistics.mean(any(index < count for index in some) for some in chosen) for count in solved.values()
+        ]
+        assert found[f"pass@{k}"] == pytest.approx(statistics.mean(expected))
 
 
 async def test_an_evaluation_of_which_nothing_counts_claims_no_reward(caplog):
