@@ -2,7 +2,8 @@
 
 A task is a folder in Harbor's format (`payload["folder"]`), or one that `generate.py` makes from a seed. Where its
 tests are calls with their results (`tests/cases.json`), those are compared outside of the sandbox, and no code of the
-agent's can touch the verdict. Any other `tests/test.sh` runs in the judge's sandbox and writes its reward there.
+agent's can touch the verdict. Any other `tests/test.sh` runs in the judge's sandbox and writes its reward there, where
+code written to deceive can too: such tasks are refused until `scripts` allows them.
 """
 
 import asyncio
@@ -36,6 +37,7 @@ PROTECTED = (
 
 _PYTHON = ("python3", "-I", "-S")  # neither variables, nor the working folder, nor site packages have a say
 _REWARD = "/tmp/logs/verifier/reward.txt"
+_COULD_NOT_RUN = (126, 127)
 
 
 class Repair(ToolEnv):
@@ -54,27 +56,42 @@ class Repair(ToolEnv):
 
     _shelf: "tempfile.TemporaryDirectory[str] | None" = None
 
-    def __init__(self, *, sandbox: "SandboxSpec | Mapping[str, Any] | None" = None, judged: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        sandbox: "SandboxSpec | Mapping[str, Any] | None" = None,
+        judged: bool = True,
+        scripts: bool = False,
+    ) -> None:
         """Make the environment.
 
         Args:
             sandbox: what the agent and the judge get one of each; default the default `SandboxSpec`.
             judged: False ends every episode with the reward 0, unjudged: for demonstrations, of which only the
                 transcript counts.
+            scripts: whether tasks are played whose judge is a script of their own. It runs beside the agent's code,
+                which can forge its verdict.
         """
         super().__init__(sandbox={} if sandbox is None else sandbox)
-        self._judged = judged
+        self._judged, self._scripts = judged, scripts
 
     async def areset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Take the task of `options`, or draw one of the train split."""
+        await self._clear_shelf()  # an episode that failed may have left it
         await super().areset(seed=seed, options=options)
         row = task_of(options)
         if row is None:
             index = int(self.np_random.integers(generate.SIZES["train"]))
             row = generate.tasks("train", level=self.level)[index]
         self.task = await asyncio.to_thread(_task_of, row)
+        if self._judged and not self._scripts and verify.CASES not in self.task.tests:
+            raise ConfigError(
+                f"task {self.task.name} has no tests/{verify.CASES}, so its test.sh would judge in the sandbox where "
+                "the agent's code runs, and code written to deceive can forge what it says: give it cases, or accept "
+                "that with kwargs = { scripts = true }"
+            )
         self._turns = 0
         messages = [Message(role="system", content=self.system), Message(role="user", content=self.task.instruction)]
         return messages, {"files": _texts(self.task.repository), "collects": self.collects}
@@ -139,14 +156,18 @@ class Repair(ToolEnv):
             return self.sandbox_of(self.sandbox)
         from agar.sandbox.factory import create
 
-        self._shelf = tempfile.TemporaryDirectory(prefix="agar-tests-")
-        _fill(Path(self._shelf.name), self.task.tests)
+        if self._shelf is None:
+            self._shelf = tempfile.TemporaryDirectory(prefix="agar-tests-")
+            _fill(Path(self._shelf.name), self.task.tests)
         mounts = {**self.sandbox.mounts, "/tests": Path(self._shelf.name)}
         return create(self.sandbox.model_copy(update={"mounts": mounts}))  # no other task sees these tests
 
     async def arelease(self) -> None:
         """Let go of the agent's sandbox, and of what the judge's was shown."""
         await super().arelease()
+        await self._clear_shelf()
+
+    async def _clear_shelf(self) -> None:
         if self._shelf is not None:
             shelf, self._shelf = self._shelf, None
             await asyncio.to_thread(shelf.cleanup)
@@ -172,18 +193,36 @@ class Repair(ToolEnv):
         done = await fresh.exec(
             [*_PYTHON, "-c", verify.SUBJECT], stdin=verify.questions(cases), timeout_s=self.task.verifier_timeout_s
         )
-        nothing = (*_PYTHON, "-c", "")
-        if done.code == 127 and (await fresh.exec(nothing, timeout_s=self.task.verifier_timeout_s)).code == 127:
-            raise EnvError("the judge's sandbox has no python3, which makes the hidden calls: give it one below /usr")
+        if done.code in _COULD_NOT_RUN:  # or the code ends as if; it can close /work, but not /
+            nothing = await fresh.exec([*_PYTHON, "-c", ""], cwd="/", timeout_s=self.task.verifier_timeout_s)
+            if nothing.code in _COULD_NOT_RUN:
+                raise EnvError("the judge's sandbox has no python3 for the hidden calls: give it one below /usr")
         return not done.truncated and verify.judge(cases, done.stdout) == len(cases)
 
     async def _script_pays(self, fresh: "Sandbox") -> bool:
+        done, reward = await self._script(fresh)
+        if reward is None or done.code in _COULD_NOT_RUN:
+            async with self.make_grading_sandbox() as untouched:  # to tell a judge that fails from code that ends it
+                await self.setup(untouched)
+                ran, wrote = await self._script(untouched)
+            if wrote is None:
+                raise EnvError(
+                    f"task {self.task.name}: tests/test.sh leaves no reward, not over the untouched repository either "
+                    f"(exit {ran.code}, {(ran.stderr or ran.stdout).strip()[-200:]!r}): it must write one for failures "
+                    "too, by what the sandbox has"
+                )
+        return done.code == 0 and done.killed_by is None and reward is not None and reward >= 1.0
+
+    async def _script(self, sb: "Sandbox") -> "tuple[ExecResult, float | None]":
+        """How the task's script ended, and its reward: None where it left none, 0 for what is no number."""
         start = "mkdir -p /tmp/logs/verifier /tmp/logs/agent; exec /tests/test.sh"
-        await fresh.exec(start, timeout_s=self.task.verifier_timeout_s)
+        done = await sb.exec(start, timeout_s=self.task.verifier_timeout_s)
         try:
-            return float(await fresh.read(_REWARD)) >= 1.0
-        except (ToolError, ValueError):  # no reward, or no number
-            return False
+            return done, float(await sb.read(_REWARD))
+        except ToolError:
+            return done, None
+        except ValueError:
+            return done, 0.0
 
     def _told(self, result: "ExecResult") -> str:
         text = self._cut(result.stdout + result.stderr)

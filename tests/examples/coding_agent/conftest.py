@@ -8,7 +8,7 @@ import pytest
 
 from agar.envs.runner import AsyncRunner, as_async
 from agar.envs.tasks.harbor import HarborTask
-from agar.examples.coding_agent import generate
+from agar.examples.coding_agent import generate, verify
 from agar.examples.coding_agent.env import Repair
 from agar.types import TaskRow, Turn
 
@@ -28,10 +28,13 @@ class Repairs:
         self.folder = folder
 
     async def start(self, kind: str) -> HarborTask:
-        """Begin a task whose tests are `calls` compared outside, or a `script` that runs inside."""
+        """Begin a task whose tests are `calls` compared outside, or a `script` that imports the code.
+
+        Or a script that makes the calls in a `subprocess`, as one should.
+        """
         task = generate.task("full", "heldout", 3)
-        if kind == "script":
-            task = scripted(task)
+        if kind != "calls":
+            task = scripted(task) if kind == "script" else in_a_subprocess(task)
         folder = self.folder / kind
         if not folder.is_dir():
             folder = task.write(folder.parent / f"of-{kind}").rename(folder)
@@ -56,7 +59,14 @@ def scripted(task: HarborTask) -> HarborTask:
     return replace(task, tests={"test.sh": SCRIPT})
 
 
+def in_a_subprocess(task: HarborTask) -> HarborTask:
+    """The same task with a script that calls the code in a process of its own, and compares in another one."""
+    judge = task.tests["verify.py"].replace(verify.CASES.encode(), b"calls.json")
+    tests = {"verify.py": judge, "calls.json": task.tests[verify.CASES], "test.sh": task.tests["test.sh"]}
+    return replace(task, tests=tests)
+
+
 @pytest.fixture
 async def repairs(tmp_path: Path) -> AsyncIterator[Repairs]:
-    async with as_async(Repair()) as runner:
+    async with as_async(Repair(scripts=True)) as runner:
         yield Repairs(runner, tmp_path)

@@ -159,14 +159,30 @@ try:
 except OSError:
     pass
 """,
+    "write the reward and end everybody": """
+import os, signal
+os.makedirs("/tmp/logs/verifier", exist_ok=True)
+open("/tmp/logs/verifier/reward.txt", "w").write("1")
+os.kill(-1, signal.SIGKILL)
+""",
+    "write the reward and wait for the deadline": """
+import os, signal, time
+os.makedirs("/tmp/logs/verifier", exist_ok=True)
+open("/tmp/logs/verifier/reward.txt", "w").write("1")
+os.kill(os.getppid(), signal.SIGSTOP)
+time.sleep(60)
+""",
     "flood the output": "while True: print('[' * 1000)",
     "use all memory": "hog = bytearray(1 << 40)",
 }
 
 
+@pytest.mark.parametrize("kind", ["calls", "subprocess"])
 @pytest.mark.parametrize("name", CODE)
-async def test_what_the_code_does_when_it_is_called_changes_nothing(repairs: Repairs, name: str) -> None:
-    task = await repairs.start("calls")
+async def test_what_the_code_does_when_it_is_called_changes_nothing(repairs: Repairs, name: str, kind: str) -> None:
+    task = await repairs.start(kind)
+    if "deadline" in name:
+        object.__setattr__(task, "verifier_timeout_s", 3.0)
     known = task.metadata
     code = CODE[name].replace("FUNCTION", known["function"])
     before = (await repairs.env.sb.read(known["path"])).decode()
@@ -207,7 +223,7 @@ async def test_files_handed_in_as_a_text_are_held_to_the_same(repairs: Repairs, 
     assert await repairs.reward(Artifacts(files={**mended, "conftest.py": b"1 / 0"}).to_text()) == 1.0
 
 
-@pytest.mark.parametrize("kind", ["calls", "script"])
+@pytest.mark.parametrize("kind", ["calls", "script", "subprocess"])
 async def test_doing_nothing_earns_nothing_and_mending_earns_one(repairs: Repairs, kind: str) -> None:
     await repairs.start(kind)
     assert await repairs.reward() == 0.0

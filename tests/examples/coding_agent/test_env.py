@@ -118,7 +118,7 @@ async def test_a_foreign_tasks_own_solution_is_gold(repairs: Repairs, tmp_path: 
         name="greet",
         instruction="Write hello to /app/greeting.txt.",
         repository={"README": b"x"},
-        tests={"test.sh": b"grep -q hello /app/greeting.txt && echo 1 > /logs/verifier/reward.txt\n"},
+        tests={"test.sh": b"grep -c hello /app/greeting.txt > /logs/verifier/reward.txt; [ -e /app/README ]\n"},
         solution={"solve.sh": b"echo hello > /app/greeting.txt\n"},
     )
     row = TaskRow(key="greet", payload={"folder": str(task.write(tmp_path))})
@@ -130,6 +130,43 @@ async def test_a_foreign_tasks_own_solution_is_gold(repairs: Repairs, tmp_path: 
     await repairs.env.sb.write("greeting.txt", "good bye")
     assert await repairs.reward() == 0.0
     assert repairs.env._shelf is None, "what the judge was shown is gone"
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (b"#!/no/such/shell\n", "exit 127"),
+        (b"no-such-program --test > /logs/verifier/out && echo 1 > /logs/verifier/reward.txt\n", "no-such-program"),
+        (b"[ ! -e /app/gone ] && echo 0 > /logs/verifier/reward.txt\n", None),
+        (b"echo 0 > /logs/verifier/reward.txt; [ ! -e /app/gone ] || exit 127\n", None),
+    ],
+)
+async def test_a_judge_that_cannot_run_is_told_from_code_that_leaves_no_reward(
+    repairs: Repairs, tmp_path: Path, script: bytes, said: str | None
+) -> None:
+    task = HarborTask(name="odd", instruction="Do it.", repository={"README": b"x"}, tests={"test.sh": script})
+    row = TaskRow(key="odd", payload={"folder": str(task.write(tmp_path))})
+    await repairs.runner.areset(options={"task": row})
+    await repairs.env.sb.write("gone", "x")
+    if said is None:
+        assert await repairs.reward() == 0.0
+        return
+    with pytest.raises(EnvError, match=f"leaves no reward.*{said}"):
+        await repairs.reward()
+    await repairs.start("calls")
+    assert repairs.env._shelf is None, "what the judge was shown is gone"
+
+
+async def test_a_task_whose_judge_can_be_forged_is_played_only_where_that_is_said(tmp_path: Path) -> None:
+    folder = replace(generate.task("small", "train", 0), name="odd", tests={"test.sh": b"exit 0"}).write(tmp_path)
+    options = {"task": TaskRow(key="odd", payload={"folder": str(folder)})}
+    async with as_async(Repair(sandbox=FAKE)) as runner:
+        with pytest.raises(Exception, match=r"no tests/cases\.json.*scripts = true"):
+            await runner.areset(options=options)
+    for settings in ({"scripts": True}, {"judged": False}):
+        async with as_async(Repair(sandbox=FAKE, **settings)) as runner:
+            await runner.areset(options=options)
 
 
 async def test_a_task_that_must_be_built_is_refused(tmp_path: Path) -> None:
