@@ -25,7 +25,7 @@ from agar.sandbox.files import Workspace
 from agar.sandbox.forwarder import Forwarder
 from agar.sandbox.host import Host, MemoryFile, shared
 from agar.sandbox.keeper import receive
-from agar.sandbox.layout import options
+from agar.sandbox.layout import options, own_folders
 from agar.sandbox.limits import LimitPlan, plan_limits, soft_rlimits
 from agar.sandbox.process import BubblewrapProcess
 from agar.sandbox.running import CLOSE_TIMEOUT_S, ask_for_end, follow, gone, result_of
@@ -166,7 +166,7 @@ class BubblewrapSandbox(Commanded):
             except BaseException:
                 link.close()
                 raise
-            self._options = options(answer, self.spec)
+            self._options = options(answer, self.spec, hidden=own_folders())
             self._workspace = Workspace(
                 fd=fds[0], uid=answer["uid"], gid=answer["gid"], limit_bytes=self.spec.disk_mib << 20
             )

@@ -142,7 +142,7 @@ def _task(
         if _passed(before, shown[module]) == len(shown[module]):
             return None
         extra = {f"tests/test_{home}.py": _test_file(home, content) for home, content in shown.items()}
-        extra |= {"tests/__init__.py": "", "README.md": _README.format(name=name)}
+        extra |= {"tests/__init__.py": "", "README.md": _README.format(name="-".join(modules))}
         mended, before = {**mended, **extra}, {**before, **extra}
     verifier = {
         verify.CASES: json.dumps(cases).encode(),

@@ -47,6 +47,19 @@ def test_the_agent_is_told_the_function_and_not_the_line(level: generate.Level) 
         assert task.solution[f"mended/{task.metadata['path']}"].decode().count(task.metadata["right"]) >= 1
 
 
+def test_the_repository_does_not_say_which_task_it_is() -> None:
+    for split in ("train", "heldout"):
+        for index in (7, 4321 % generate.SIZES[split]):
+            task = generate.task("full", split, index)
+            text = b"\n".join(task.repository.values()).decode()
+            assert split not in text
+            assert task.name not in text
+            title, *_ = task.repository["README.md"].decode().splitlines()
+            assert set(title.removeprefix("# ").split("-")) == {
+                path.removesuffix(".py") for path in task.repository if "/" not in path and path.endswith(".py")
+            }
+
+
 async def right(task: HarborTask, repository: dict[str, bytes], slots: asyncio.Semaphore) -> tuple[int, int, int]:
     """Hidden calls that come out right, of how many, and the exit code of the tests that the agent sees."""
     import json
