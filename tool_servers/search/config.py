@@ -25,7 +25,7 @@ class EmbedderConfig(BaseConfig):
     max_tokens: int = Field(256, ge=8)
     """Longer texts are cut."""
     texts_per_batch: int = Field(64, ge=1)
-    """Texts that go through the model at once."""
+    """Texts that go through the model at once. No part of an index, as `device`: changing it builds none again."""
     device: str = "cpu"
     """Where the model runs: `cpu`, `cuda`, `cuda:1`."""
 
@@ -73,6 +73,13 @@ class IndexSource(BaseConfig):
     """Search by words, by vectors, or by both."""
     fused: int = Field(100, ge=1)
     """Passages of each kind that `hybrid` fuses."""
+    device: str | None = None
+    """Where the embedding model runs while it is searched; where `build` has it run if None, and `cpu` without one."""
+
+    def search_device(self) -> str:
+        """The device for searching."""
+        building = self.build.dense if self.build is not None else None
+        return self.device or (building.embedder.device if building is not None else "cpu")
 
 
 class RetrieveSource(BaseConfig):

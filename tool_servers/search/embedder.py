@@ -20,7 +20,7 @@ class Embedder:
         config: the folder, and how the model wants its texts.
 
     Raises:
-        ConfigError: the folder holds no such model.
+        ConfigError: the folder holds no such model, or it cannot run on the device.
         MissingExtraError: torch or transformers is not installed.
     """
 
@@ -36,7 +36,12 @@ class Embedder:
             self._model: Any = transformers.AutoModel.from_pretrained(config.model, local_files_only=True)
         except (OSError, ValueError) as error:
             raise ConfigError(f"{config.model} holds no embedding model ({error}): name its folder") from error
-        self._model.eval().to(config.device)
+        try:
+            self._model.eval().to(config.device)
+        except (RuntimeError, AssertionError) as error:  # a torch without CUDA asserts that it has it
+            raise ConfigError(
+                f"{config.model} cannot run on {config.device!r} ({error}): name another device"
+            ) from error
 
     @property
     def dimension(self) -> int:

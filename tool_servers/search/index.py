@@ -24,6 +24,8 @@ MANIFEST = "manifest.json"
 LEXICAL, DENSE = "lexical", "dense"
 PARTS = frozenset({MANIFEST, passages.TEXTS, passages.STARTS, LEXICAL, DENSE})
 """All that an index's folder holds."""
+_RUN_TIME = {"embedder": {"device", "texts_per_batch"}}
+"""Settings that leave an index what it is: one that was built on a GPU is searched without."""
 
 
 class Index:
@@ -33,13 +35,14 @@ class Index:
         folder: where `build` put it.
         mode: by words, by vectors, or by both.
         fused: passages of each kind that `hybrid` fuses.
+        device: where the model that embeds queries runs, wherever it ran to build.
 
     Raises:
-        ConfigError: there is no index, or it lacks what the mode needs.
+        ConfigError: there is no index, it lacks what the mode needs, or there is no such device.
         MissingExtraError: a package that the mode needs is not installed.
     """
 
-    def __init__(self, folder: Path, *, mode: Mode = "lexical", fused: int = 100) -> None:
+    def __init__(self, folder: Path, *, mode: Mode = "lexical", fused: int = 100, device: str = "cpu") -> None:
         built = _manifest(folder)
         self.passages = passages.PassageStore(folder)
         self._fused = fused
@@ -52,7 +55,9 @@ class Index:
             if built["dense"] is None:
                 raise ConfigError(f"{folder} has no vectors for mode {mode!r}: build it with dense")
             settings = DenseConfig.model_validate(built["dense"])
-            self._ranks.append(dense.DenseIndex(folder / DENSE, settings).rank)
+            embedder = settings.embedder.model_copy(update={"device": device})
+            here = settings.model_copy(update={"embedder": embedder})
+            self._ranks.append(dense.DenseIndex(folder / DENSE, here).rank)
 
     async def search(self, queries: Sequence[str], *, count: int) -> list[list[Hit]]:
         """See `Retriever.search`."""
@@ -116,7 +121,7 @@ def _wanted(config: IndexConfig) -> dict[str, Any]:
             digest = hashlib.file_digest(file, "blake2b").hexdigest()[:32]
     except OSError as error:
         raise ConfigError(f"cannot read the corpus {config.corpus} ({error.strerror}): check the path") from error
-    dense_settings = None if config.dense is None else config.dense.model_dump(mode="json")
+    dense_settings = None if config.dense is None else config.dense.model_dump(mode="json", exclude=_RUN_TIME)
     return {"format": FORMAT, "corpus": digest, "lexical": config.lexical, "dense": dense_settings}
 
 
@@ -125,7 +130,14 @@ def _holds(folder: Path, wanted: dict[str, Any]) -> bool:
         found = _manifest(folder)
     except ConfigError:
         return False
-    return all(found.get(key) == value for key, value in wanted.items())
+    return _agrees(found, wanted)
+
+
+def _agrees(found: Any, wanted: Any) -> bool:
+    """Whether all that is wanted is found; what else is there (older manifests name a device) does not matter."""
+    if isinstance(wanted, dict):
+        return isinstance(found, dict) and all(_agrees(found.get(key), value) for key, value in wanted.items())
+    return bool(found == wanted)
 
 
 def _ours(folder: Path) -> frozenset[str]:

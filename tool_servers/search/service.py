@@ -86,7 +86,7 @@ class Search(Service[SearchConfig]):
         if isinstance(source, IndexSource):
             if source.build is not None:
                 build(source.build, source.folder)
-            return Index(source.folder, mode=source.mode, fused=source.fused)
+            return Index(source.folder, mode=source.mode, fused=source.fused, device=source.search_device())
         return RetrieveClient(source) if isinstance(source, RetrieveSource) else WebSearch(source)
 
     def _opened(self) -> Retriever:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -115,6 +116,34 @@ def test_processes_that_build_one_index_at_once_all_find_it_whole(corpus: Path, 
         said = [process.communicate(timeout=50)[0] for process in some]
     assert said == ["6 p0\n"] * 3
     assert sorted(path.name for path in tmp_path.iterdir()) == [".index.lock", "index", "other.jsonl"]
+
+
+def test_where_and_how_fast_the_model_runs_is_no_part_of_an_index(
+    index_folder: Path, corpus: Path, embedder, tmp_path: Path
+):
+    folder = shutil.copytree(index_folder, tmp_path / "index")
+    manifest = folder / "manifest.json"
+    first, settings = manifest.stat().st_ino, json.loads(manifest.read_text())
+    assert settings["dense"]["embedder"].keys().isdisjoint({"device", "texts_per_batch"})
+    there = embedder.model_copy(update={"device": "cuda:7", "texts_per_batch": 3})
+    build(IndexConfig(corpus=corpus, dense=DenseConfig(embedder=there)), folder)
+    assert manifest.stat().st_ino == first
+    settings["dense"]["embedder"]["device"] = "cuda:7"  # as older manifests have it
+    manifest.write_text(json.dumps(settings))
+    build(IndexConfig(corpus=corpus, dense=DenseConfig(embedder=embedder)), folder)
+    assert manifest.stat().st_ino == first
+    assert ids(Index(folder, mode="dense").search_now(["fox"], count=1)[0])
+    with pytest.raises(ConfigError, match="cannot run on 'nowhere'"):
+        Index(folder, mode="dense", device="nowhere")
+
+
+def test_another_way_to_embed_is_another_index(corpus: Path, embedder, tmp_path: Path):
+    folder = build(IndexConfig(corpus=corpus, dense=DenseConfig(embedder=embedder)), tmp_path / "index")
+    first = (folder / "manifest.json").stat().st_ino
+    cut = embedder.model_copy(update={"max_tokens": 8})
+    build(IndexConfig(corpus=corpus, dense=DenseConfig(embedder=cut)), folder)
+    assert json.loads((folder / "manifest.json").read_text())["dense"]["embedder"]["max_tokens"] == 8
+    assert (folder / "manifest.json").stat().st_ino != first
 
 
 def test_a_corpus_that_cannot_be_read_leaves_the_old_index_and_nothing_else(corpus: Path, tmp_path: Path):

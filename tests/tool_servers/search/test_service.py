@@ -45,6 +45,12 @@ async def test_a_missing_index_is_said_before_anything_is_served(tmp_path):
             pass
 
 
+async def test_the_settings_that_open_an_index_say_where_its_model_runs(index_folder):
+    source = IndexSource(folder=index_folder, mode="dense", device="nowhere")
+    with pytest.raises(ConfigError, match="cannot run on 'nowhere'"):
+        await Search(SearchConfig(source=source)).open()
+
+
 async def test_programs_written_for_search_r1_get_the_reply_that_they_read(index_folder):
     async with ToolServer(service(index_folder), ServerConfig(port=0)) as server, httpx.AsyncClient() as http:
         body = {"queries": ["fox", "unheard"], "topk": 2, "return_scores": True}
