@@ -55,13 +55,13 @@ class EngineControl:
         """
         await self._call("POST", "/update_weight_version", {"new_version": str(version), "abort_all_requests": False})
 
-    async def abort_all(self) -> None:
+    async def abort_all(self, *, timeout_s: float | None = None) -> None:
         """End every running request with the tokens it has.
 
         Raises:
             EngineError: no answer.
         """
-        await self._call("POST", "/abort_request", {"abort_all": True})
+        await self._call("POST", "/abort_request", {"abort_all": True}, timeout_s=timeout_s)
 
     async def pause(self) -> None:
         """End what runs and hold what comes, until `resume`.
@@ -73,13 +73,13 @@ class EngineControl:
         await self.abort_all()
         await self._call("POST", "/pause_generation", {"mode": "abort"})
 
-    async def resume(self) -> None:
+    async def resume(self, *, timeout_s: float | None = None) -> None:
         """Let requests run again.
 
         Raises:
             EngineError: no answer.
         """
-        await self._call("POST", "/continue_generation", {})
+        await self._call("POST", "/continue_generation", {}, timeout_s=timeout_s)
 
     async def load(self, update: WeightUpdate, *, timeout_s: float) -> None:
         """Take the weights of `update`, stamped with its version; the prefix cache is flushed.

@@ -18,6 +18,8 @@ from agar.types import WeightUpdate
 
 logger = logging.getLogger(__name__)
 
+_RESUME_S = 10.0  # of an engine that has failed: the others wait meanwhile
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
@@ -55,7 +57,7 @@ async def deliver(control: EngineControl, update: WeightUpdate, *, timeout_s: fl
         checksum = await control.checksum(timeout_s=timeout_s)
     except AgarError:
         with suppress(EngineError):  # a paused engine would fail its health checks for ever
-            await control.resume()
+            await control.resume(timeout_s=_RESUME_S)
         raise
     await control.resume()
     values, version = await control.probe(update.probe.token_ids, timeout_s=timeout_s)

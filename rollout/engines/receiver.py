@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_ABORT_S = 2.0
 _ABORT_AGAIN_S = 0.1
 _CUT_AFTER_S = 10.0
+_CUT_ENDS_S = 1.0
 _LOOK_AGAIN_S = 0.2
 _HAS_WEIGHTS = (EngineState.SERVING, EngineState.OUT)
 
@@ -60,12 +62,15 @@ class WeightReceiver:
             return
         while mode == "interrupt" and time.monotonic() - began < timeout_s:
             live = [engine for engine in pool.engines if engine.state is EngineState.SERVING]
-            await asyncio.gather(*[_abort(engine) for engine in live])
+            cut_after_s = min(_CUT_AFTER_S, timeout_s / 2)
+            await asyncio.gather(*[_abort(engine, timeout_s=min(_ABORT_S, cut_after_s)) for engine in live])
             # Asked again and again: a call may have been on its way to an engine when the others were aborted.
             if await pool.gate.emptied(_ABORT_AGAIN_S):
                 return
-            if time.monotonic() - began > min(_CUT_AFTER_S, timeout_s / 2):
+            if time.monotonic() - began > cut_after_s:
                 pool.counts["calls_cut"] += pool.client().cut()
+                if await pool.gate.emptied(_CUT_ENDS_S):  # looked at once more, though it be past the deadline
+                    return
         raise DeadlineError(
             f"{pool.gate.inside} model calls did not end within {timeout_s:.0f} s of a publish ({mode}): shorten "
             'replies, set engines.on_publish = "interrupt", or raise engines.publish_timeout_s'
@@ -137,6 +142,6 @@ class WeightReceiver:
             engine.wanted.set()
 
 
-async def _abort(engine: ManagedEngine) -> None:
-    with suppress(EngineError):  # a dead engine holds no call for long
-        await engine.control.abort_all()
+async def _abort(engine: ManagedEngine, *, timeout_s: float) -> None:
+    with suppress(EngineError):  # a dead engine holds no call for long, and the calls of a hung one are cut
+        await engine.control.abort_all(timeout_s=timeout_s)

@@ -12,6 +12,7 @@ import pytest
 from agar.errors import ConfigError, DeadlineError, EngineError, PublishError
 from agar.rollout.engines.config import EnginesConfig
 from agar.rollout.engines.fake import FakeEngine
+from agar.rollout.engines.faults import Faults
 from agar.rollout.engines.pool import EnginePool
 from agar.rollout.engines.server import EngineState
 from agar.sandbox.guardian import parents
@@ -128,6 +129,41 @@ async def test_a_hanging_reply_does_not_hold_up_an_interrupting_publish(update):
         await pool.receive(update("a", 1))
         assert set((await call).policy_versions.tolist()) == {1}
         assert pool.counts["calls_cut"] >= 1
+
+
+async def test_an_engine_that_answers_no_abort_holds_up_a_publish_no_longer_than_until_its_calls_are_cut(
+    update, monkeypatch
+):
+    from agar.rollout.engines import receiver
+
+    monkeypatch.setattr(receiver, "_ABORT_S", 0.05)
+    monkeypatch.setattr(receiver, "_CUT_AFTER_S", 0.2)
+    async with attached(publish_timeout_s=45, health_interval_s=60) as (fakes, pool):
+        fakes[0].fail("hang")
+        call = asyncio.create_task(pool.client().generate(IDS, sampling(), routing_key="k"))
+        await until(lambda: fakes[0].requests["/generate"] == 1)
+        fakes[0].fail("hang", path="/abort_request", count=1000)
+        async with asyncio.timeout(30), pool.publishing():
+            assert pool.counts["calls_cut"] == 1
+            fakes[0].faults = Faults()
+        assert len(await call) == 6
+
+
+async def test_calls_that_end_when_they_are_cut_let_a_publish_go_on_although_its_time_is_over(update, monkeypatch):
+    from agar.rollout.engines import receiver
+
+    async with attached(publish_timeout_s=0.4, health_interval_s=60) as (fakes, pool):
+
+        async def late(engine, *, timeout_s):  # as a machine that stalls
+            await asyncio.sleep(0.5)
+
+        monkeypatch.setattr(receiver, "_abort", late)
+        fakes[0].fail("hang")
+        call = asyncio.create_task(pool.client().generate(IDS, sampling(), routing_key="k"))
+        await until(lambda: fakes[0].requests["/generate"] == 1)
+        async with pool.publishing():
+            assert pool.gate.inside == 0
+        assert len(await call) == 6
 
 
 async def test_engine_that_missed_a_publish_leaves_the_router_and_rejoins_with_current_weights(update):
