@@ -78,7 +78,7 @@ class Call:
         return _ended(sampled, Finish.LENGTH)  # cut on exactly its last token: by its own limit it is complete
 
     def _stopped(self, reply: Mapping[str, Any]) -> bool:
-        """Whether a reply that was cut is complete: SGLang samples once more after an abort, and checks no stop then."""
+        """Whether a reply that was cut is complete: SGLang samples once more after an abort and checks no stop."""
         rows = (reply.get("meta_info") or {}).get("output_token_logprobs") or []
         if not rows:
             return False
