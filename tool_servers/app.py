@@ -16,6 +16,7 @@ from agar.tool_servers.base import Session
 from agar.tool_servers.config import ServerConfig
 from agar.tool_servers.meter import Meter
 from agar.tool_servers.service import Service
+from agar.tool_servers.text import sendable
 from agar.tool_servers.wire import CallReply, CallRequest, Health, Problem, ToolDescription, ToolList
 
 
@@ -97,12 +98,12 @@ def _tool_routes(service: Service[Any], config: ServerConfig, meter: Meter) -> A
                     )
                 except ToolError as error:
                     ended("refused")
-                    return CallReply(text=_encodable(str(error)), is_error=True)
+                    return CallReply(text=str(error), is_error=True)
                 except Exception:
                     ended("failed")
                     raise
                 ended("ok")
-                return CallReply(text=_encodable(text))
+                return CallReply(text=text)
 
     @router.delete("/sessions/{session}", status_code=204)
     async def forget(session: str) -> None:
@@ -117,11 +118,6 @@ def _tool_routes(service: Service[Any], config: ServerConfig, meter: Meter) -> A
     return router
 
 
-def _encodable(text: str) -> str:
-    """A text without halves of surrogate pairs, which JSON can carry and UTF-8 cannot."""
-    return text.encode("utf-8", "replace").decode()
-
-
 def _busy(limit: int) -> JSONResponse:
     said = f"{limit} calls are under way, as many as may be: try again in a moment"
     return JSONResponse({"detail": said}, status_code=429, headers={"retry-after": "1"})
@@ -131,11 +127,11 @@ async def _misread(request: Any, error: Exception) -> JSONResponse:
     """A body of another form, told without a copy of it: half a surrogate pair in there would break the reply."""
     assert isinstance(error, RequestValidationError), "registered for it"
     said = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors())
-    return JSONResponse({"detail": _encodable(said)}, status_code=422)
+    return JSONResponse({"detail": sendable(said)}, status_code=422)
 
 
 async def _failed(request: Any, error: Exception) -> JSONResponse:
     """A failure inside: 503 where it is a known kind, 500 where it is a fault in the program, which uvicorn logs."""
     if isinstance(error, AgarError):
-        return JSONResponse({"detail": str(error)}, status_code=503)
+        return JSONResponse({"detail": sendable(str(error))}, status_code=503)
     return JSONResponse({"detail": f"{type(error).__name__} inside the server; its log says more"}, status_code=500)

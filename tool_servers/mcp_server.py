@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from agar.errors import AgarError, MissingExtraError, ToolError
 from agar.tool_servers.base import NO_SESSION, Session
 from agar.tool_servers.service import Service
+from agar.tool_servers.text import sendable
 
 if TYPE_CHECKING:
     from mcp.server import Server
@@ -53,7 +54,7 @@ def build_mcp(service: Service[Any], *, session: Session = NO_SESSION, timeout_s
         except ToolError as error:
             return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
         except AgarError as error:
-            raise MCPError(types.INTERNAL_ERROR, str(error)) from error
+            raise MCPError(types.INTERNAL_ERROR, sendable(str(error))) from error
         return types.CallToolResult(content=[types.TextContent(text=text)])
 
     return Server(

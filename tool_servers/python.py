@@ -17,6 +17,7 @@ from agar.sandbox.kernel.kernel import Kernel
 from agar.tool_servers.base import NO_SESSION, Deadline, Session
 from agar.tool_servers.config import ServiceConfig
 from agar.tool_servers.service import Service
+from agar.tool_servers.text import Text
 from agar.tool_servers.tools import tool
 from agar.types import Metrics
 
@@ -59,10 +60,10 @@ class CellReply(BaseModel):
     """What a cell did; see `agar.sandbox.kernel.cell.Cell`."""
 
     status: str
-    output: str
+    output: Text
     cut_bytes: int
-    shown: list[dict[str, str | None]]
-    error: str | None
+    shown: list[dict[Text, Text | None]]
+    error: Text | None
     notices: list[str]
 
 

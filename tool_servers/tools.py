@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from agar.errors import ConfigError, ToolError
 from agar.tool_servers.background import contained, in_thread
 from agar.tool_servers.base import NO_SESSION, Deadline, Session
+from agar.tool_servers.text import sendable
 from agar.types import ToolSpec
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -57,7 +58,7 @@ class Tool:
             session: the episode, for a method that keeps something for it.
 
         Returns:
-            A string as it is; anything else as JSON.
+            A string as it is, anything else as JSON; `sendable`, and so is the text of a `ToolError`.
 
         Raises:
             ToolError: the arguments do not fit, the deadline passed, or the method raised it. The agent reads the text.
@@ -89,7 +90,9 @@ class Tool:
             if not deadline.expired():
                 raise
             raise ToolError(f"{self.spec.name}: no result within {limit_s:g} s") from error
-        return result if isinstance(result, str) else json.dumps(result, default=str, ensure_ascii=False)
+        except ToolError as error:
+            raise ToolError(sendable(str(error))) from error
+        return sendable(result if isinstance(result, str) else json.dumps(result, default=str, ensure_ascii=False))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,18 @@ class Counting(Service[ServiceConfig]):
         raise ToolError("not today")
 
     @tool
+    async def mumble(self, aloud: bool) -> str:
+        """Say half a surrogate pair, or refuse with one."""
+        if aloud:
+            return "say \ud800"
+        raise ToolError("refuse \udfff")
+
+    @tool
+    async def burn(self) -> str:
+        """Break down with half a surrogate pair."""
+        raise SandboxError("burn \ud800")
+
+    @tool
     async def break_down(self) -> str:
         """Break down."""
         raise SandboxError("the sandbox is on fire")

@@ -56,6 +56,13 @@ async def test_what_is_wrong_with_a_call_is_told_in_the_reply(http, name, argume
     assert said in answer.json()["text"]
 
 
+async def test_half_a_surrogate_pair_is_no_failure_of_the_server(http):
+    assert (await call(http, "mumble", {"aloud": True})).json() == {"text": "say ?", "is_error": False}
+    assert (await call(http, "mumble", {"aloud": False})).json() == {"text": "refuse ?", "is_error": True}
+    answer = await call(http, "burn")
+    assert (answer.status_code, answer.json()["detail"]) == (503, "burn ?")
+
+
 @pytest.mark.parametrize(
     ("name", "status", "said"), [("break_down", 503, "on fire"), ("crash", 500, "ZeroDivisionError inside")]
 )

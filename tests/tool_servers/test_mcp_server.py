@@ -28,8 +28,12 @@ async def test_the_official_client_lists_and_calls_our_tools_over_http(service):
                 assert (refused.content[0].text, refused.is_error) == ("not today", True)
                 wrong = await client.call_tool("count", {"by": "x"})
                 assert wrong.is_error
-                with pytest.raises(mcp.MCPError, match="on fire"):
-                    await client.call_tool("break_down", {})
+                for name, said in (("break_down", "on fire"), ("burn", r"burn \?")):
+                    with pytest.raises(mcp.MCPError, match=said):
+                        await client.call_tool(name, {})
+                for aloud, said in ((True, "say ?"), (False, "refuse ?")):
+                    mumbled = await client.call_tool("mumble", {"aloud": aloud})
+                    assert (mumbled.content[0].text, mumbled.is_error) == (said, not aloud)
 
 
 async def test_a_connection_with_a_session_keeps_what_its_calls_leave(service):

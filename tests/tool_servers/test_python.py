@@ -118,6 +118,7 @@ class Scripted(Python):
     def __init__(self, config=None):
         super().__init__(config)
         self.go = asyncio.Event()
+        self.cell = None
         self.sandboxes = []
         self.refuse = set()
 
@@ -138,10 +139,35 @@ class Scripted(Python):
 
         async def run(code, *, timeout_s):
             await self.go.wait()
-            return Cell(status="ok", output=code)
+            return self.cell or Cell(status="ok", output=code)
 
         held.kernel.run = run
         return held
+
+
+async def test_a_cell_may_say_half_a_surrogate_pair():
+    python, half = Scripted(), "\ud800"
+    python.cell = Cell(
+        status="error", output=half, shown=({half: half, "image/png": None},), error=f"ValueError: {half}"
+    )
+    python.go.set()
+    async with (
+        ToolServer(python, ServerConfig(port=0)) as server,
+        httpx.AsyncClient(base_url=server.url) as http,
+    ):
+        cell = (await http.post("/sessions/s/cells", json={"code": ""})).json()
+        said = (await http.post("/call", json={"name": "python", "arguments": {"code": ""}})).json()
+    assert (cell["output"], cell["shown"], cell["error"]) == ("?", [{"?": "?", "image/png": None}], "ValueError: ?")
+    assert said["text"] == "?\n [?, image/png]\nValueError: ?"
+    assert await python.call("python", {"code": ""}, timeout_s=20) == said["text"]
+
+
+@sandboxed
+async def test_an_interpreter_that_raises_half_a_surrogate_pair_is_answered_for(python):
+    async with ToolServer(python, ServerConfig(port=0)) as server, httpx.AsyncClient(base_url=server.url) as http:
+        cell = await http.post("/sessions/s/cells", json={"code": "raise ValueError(chr(0xd800))"}, timeout=60)
+    assert cell.status_code == 200
+    assert "ValueError: ?" in cell.json()["error"]
 
 
 async def test_all_interpreters_are_ended_though_some_do_not_go():

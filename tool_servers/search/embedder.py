@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from agar.errors import ConfigError, MissingExtraError
 from agar.tool_servers.search.config import EmbedderConfig
+from agar.tool_servers.text import sendable
 
 Vectors = npt.NDArray[np.float32]
 """float32 [n, dimension], each row of length 1."""
@@ -62,9 +63,12 @@ class Embedder:
 
     def _batch(self, texts: Sequence[str]) -> Vectors:
         torch = self._torch
-        clean = [text.encode("utf-8", "replace").decode() for text in texts]  # half a surrogate pair has no UTF-8
         inputs = self._tokenizer(
-            clean, padding=True, truncation=True, max_length=self._config.max_tokens, return_tensors="pt"
+            [sendable(text) for text in texts],
+            padding=True,
+            truncation=True,
+            max_length=self._config.max_tokens,
+            return_tensors="pt",
         ).to(self._config.device)
         with torch.inference_mode():
             last = self._model(**inputs).last_hidden_state.float()

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from agar.errors import ConfigError, MissingExtraError
 from agar.tool_servers.search.base import Passage
+from agar.tool_servers.text import sendable
 
 TEXTS, STARTS = "passages.jsonl", "starts.npy"
 
@@ -112,5 +113,5 @@ def _passage(row: Any, number: int, corpus: Path) -> Passage:
             title, _, text = row["contents"].partition("\n")
             title = title.strip('"')
         if isinstance(text, str) and isinstance(title, str):
-            return Passage(id=str(row.get("id", number)), title=title, text=text)
+            return Passage(id=sendable(str(row.get("id", number))), title=sendable(title), text=sendable(text))
     raise ConfigError(f"{corpus} row {number} must be an object with text, or contents, got {str(row)[:80]}")

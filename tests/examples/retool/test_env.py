@@ -53,6 +53,16 @@ async def test_the_played_kernel_says_what_the_real_one_says():
         assert played == real
 
 
+@pytest.mark.sandbox
+async def test_a_cell_that_says_what_no_conversation_holds_ends_no_episode():
+    async with as_async(small()) as runner:
+        await runner.areset(options={"task": problems("train")[0]})
+        for number, cell in enumerate(("raise ValueError(chr(0xd800))", "print(chr(0xd800))", "chr(0xd800) + 'x'")):
+            [message], _, terminated, truncated, info = await runner.astep(run(cell, call=number))
+            assert message.text.encode()
+            assert (terminated, truncated, info) == (False, False, {}), cell
+
+
 async def test_a_played_kernel_refuses_what_it_cannot_play():
     async with as_async(small(**PLAYED)) as runner:
         await runner.areset(options={"task": problems("train")[0]})
@@ -106,6 +116,7 @@ async def test_whatever_code_does_the_agent_is_told_and_the_episode_goes_on():
             ("import os; os.write(1, bytes(range(256)))", "\ufffd"),
             ("\0", "null bytes"),
             ("x = '\ud800'", "half a surrogate pair"),
+            ("raise ValueError(chr(0xD800))", "ValueError: ?"),
         ):
             messages, reward, terminated, truncated, _ = await runner.astep(run(code, call=0))
             assert said in messages[0].content

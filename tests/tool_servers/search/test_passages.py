@@ -31,6 +31,12 @@ def test_rows_of_every_shape_are_passages(tmp_path):
     ]
 
 
+def test_half_a_surrogate_pair_in_a_corpus_is_replaced_and_the_rest_of_it_indexed(tmp_path):
+    corpus = jsonl(tmp_path / "c.jsonl", {"id": "\ud800", "title": "T\udfff", "text": "a \ud800 b"}, {"text": "whole"})
+    assert write(tmp_path, read(corpus)) == 2
+    assert PassageStore(tmp_path)[0] == Passage(id="?", title="T?", text="a ? b")
+
+
 def test_parquet_is_read_as_json_lines_are(tmp_path):
     rows = [{"id": str(n), "title": f"t{n}", "text": f"text {n}"} for n in range(2500)]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "c.parquet", row_group_size=700)
