@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from agar.envs.artifacts import Artifacts
 from agar.envs.base import AsyncEnv, StepResult
-from agar.envs.contract import checked_observation
+from agar.envs.contract import OBSERVATION_CHARS, checked_observation
 from agar.envs.episode_sandbox import EpisodeSandbox
 from agar.envs.episode_tools import EpisodeTools
 from agar.envs.spaces import Observation
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["ToolEnv", "tool"]
 
 logger = logging.getLogger(__name__)
+_ANSWERS_CHARS = OBSERVATION_CHARS // 2
+"""The answers of one turn's calls together; more is cut, for no agent may end its episode by what it has tools say."""
 
 
 class ToolEnv(AsyncEnv):
@@ -255,24 +257,33 @@ class ToolEnv(AsyncEnv):
                 tasks = [group.create_task(self._call(call)) for call in action.tool_calls]
         except BaseExceptionGroup as errors:  # the group cancelled the others: one failure stands for the turn
             raise errors.exceptions[0] from errors
-        answers = [task.result() for task in tasks]
+        answers = [
+            Message(role="tool", content=_held(task.result(), _ANSWERS_CHARS // len(tasks)), tool_call_id=call.id)
+            for call, task in zip(action.tool_calls, tasks, strict=True)
+        ]
         if action.parse_error is not None:
-            answers.append(Message(role="user", content=f"Tool call not understood: {action.parse_error}"))
+            said = _held(f"Tool call not understood: {action.parse_error}", _ANSWERS_CHARS)
+            answers.append(Message(role="user", content=said))
         return answers
 
-    async def _call(self, call: ToolCall) -> Message:
+    async def _call(self, call: ToolCall) -> str:
         known = self._tools.get(call.name)
         try:
             if known is not None:
-                text = await known.call(self, call.arguments, timeout_s=self.tool_timeout_s)
-            elif self._borrowed is not None and call.name in self._borrowed:
-                text = await self._borrowed.call(call.name, call.arguments, timeout_s=self.tool_timeout_s)
-            else:
-                names = ", ".join(spec.name for spec in self.tools)
-                raise ToolError(f"no tool {call.name!r}; there are: {names or 'none'}")
+                return await known.call(self, call.arguments, timeout_s=self.tool_timeout_s)
+            if self._borrowed is not None and call.name in self._borrowed:
+                return await self._borrowed.call(call.name, call.arguments, timeout_s=self.tool_timeout_s)
+            names = ", ".join(spec.name for spec in self.tools)
+            raise ToolError(f"no tool {call.name!r}; there are: {names or 'none'}")
         except ToolError as error:
-            text = f"error: {error}"
-        return Message(role="tool", content=text, tool_call_id=call.id)
+            return f"error: {error}"
+
+
+def _held(text: str, most_chars: int) -> str:
+    """What a conversation can hold of a text that an agent has shaped: no half of a surrogate pair, no end of text."""
+    whole = text.encode("utf-8", "replace").decode()
+    left = len(whole) - most_chars
+    return whole if left <= 0 else f"{whole[:most_chars]}\n... {left} characters left out"
 
 
 def _spec_from(value: "SandboxSpec | Mapping[str, Any]") -> "SandboxSpec":

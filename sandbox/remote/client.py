@@ -52,6 +52,8 @@ class SandboxClient:
         Raises:
             MissingExtraError: httpx is not installed.
             ToolError, ConfigError, UnsupportedPlatformError, SandboxError: as the server says.
+            ToolError: a name is no text (the name of a file need not be).
+            ConfigError: a number is none that JSON has a word for.
             SandboxError: it cannot be reached, refuses the token, is full, or answers with something else.
         """
         try:
@@ -69,6 +71,11 @@ class SandboxClient:
                     f"the sandbox server at {self.url} gave no answer to {method} {path} within {timeout_s:g} s "
                     f"({type(error).__name__}: {error}): is it running?"
                 ) from error
+            except UnicodeEncodeError as error:
+                shown = error.object[:200].encode("ascii", "backslashreplace").decode()
+                raise ToolError(f"{shown!r} cannot be sent, for it is no text: name another path") from error
+            except ValueError as error:
+                raise ConfigError(f"{method} {path}: its settings cannot be sent as JSON: {error}") from error
         if answer.status_code >= 400:
             raise _problem(answer.status_code, answer.content, self.url)
         return answer

@@ -96,6 +96,23 @@ async def test_what_is_wrong_with_a_call_is_told_and_the_episode_goes_on(shop, t
     assert (await runner.astep("tea"))[1:3] == (1.0, True)
 
 
+async def test_what_no_conversation_holds_is_mended_in_a_tools_answer(shop):
+    """Else an agent could end an episode that goes badly as the environment's failure."""
+    runner, env = shop
+    await env.sb.write("shelf", "tea")
+    env.made._script = lambda call: ExecResult(code=0, stdout="caf\udce9 \ud83d\ude00 \ud800")
+    env.made._cut = lambda result: result
+    observation, _, terminated, truncated, info = await runner.astep(calls("shelf", "refuse"))
+    assert [message.text for message in observation] == ["caf? ?? ?", "error: we are closed"]
+    assert (terminated, truncated, info) == (False, False, {})
+    observation, *_ = await runner.astep(Turn(text="x", parse_error="no tool \ud800"))
+    assert observation[0].text == "Tool call not understood: no tool ?"
+    env.made._script = lambda call: ExecResult(code=0, stdout="x" * (5 << 20))
+    observation, *_ = await runner.astep(calls("shelf", "shelf"))
+    assert [message.text[-31:] for message in observation] == ["\n... 3145728 characters left out"[-31:]] * 2
+    assert (await runner.astep("tea"))[1:3] == (1.0, True)
+
+
 async def test_a_deadline_is_told(shop):
     runner, env = shop
     env.tool_timeout_s = 0.05

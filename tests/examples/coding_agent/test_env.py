@@ -72,6 +72,11 @@ async def test_what_is_wrong_with_a_call_is_told(small, turn: Turn, text: str) -
     assert await said(small, turn) == text
 
 
+async def test_a_file_whose_name_is_no_text_is_found(small) -> None:
+    await small.env.sb.write("caf\udce9.py", "needle")
+    assert await said(small, call(0, "search", text="needle")) == "caf?.py:1: needle"
+
+
 async def test_long_answers_lose_their_middle(small) -> None:
     await small.env.sb.write("long", "a" * 1000 + "b" * 1000)
     text = await said(small, call(0, "read", path="long"))

@@ -47,6 +47,21 @@ async def test_errors_keep_their_kinds_and_words(over_the_fake):
             await sandbox.exec("true")
 
 
+async def test_a_name_that_is_no_text_is_the_agents_mistake(over_the_fake, tmp_path):
+    async with create(SandboxSpec(backend="remote", server=over_the_fake.url)) as sandbox:
+        for work in (
+            sandbox.read("caf\udce9"),
+            sandbox.write("caf\udce9", b"x"),
+            sandbox.get("caf\udce9", tmp_path),
+            sandbox.put(tmp_path, "caf\udce9"),
+        ):
+            with pytest.raises(ToolError, match=r"caf.*udce9.*is no text"):
+                await work
+        assert (await sandbox.exec("echo there")).stdout == "there\n"
+    with pytest.raises(ConfigError, match="cannot be sent as JSON"):
+        await create(SandboxSpec(backend="remote", server=over_the_fake.url, timeout_s=float("inf"))).exec("true")
+
+
 async def test_a_wrong_token_and_a_dead_server_are_named(monkeypatch, unused_tcp_port):
     monkeypatch.setenv("AGAR_SANDBOX_TOKEN", "the-token-of-the-server")
     async with SandboxServer(SandboxServerConfig(port=0, spec=SandboxSpec(backend="fake"))) as server:
