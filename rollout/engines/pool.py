@@ -37,6 +37,7 @@ class EnginePool:
         model_dir: Hugging Face directory of the first weights; may be None for attached engines.
         run_dir: where logs go; a temporary directory, which goes with the pool, where None.
         version: policy version of the first weights.
+        first_index: number of its first engine on this machine, where other pools have those before it.
 
     Attributes:
         counts: deaths, restarts, publishes and missed publishes, since construction.
@@ -44,7 +45,13 @@ class EnginePool:
     """
 
     def __init__(
-        self, config: EnginesConfig, model_dir: Path | None = None, *, run_dir: Path | None = None, version: int = 0
+        self,
+        config: EnginesConfig,
+        model_dir: Path | None = None,
+        *,
+        run_dir: Path | None = None,
+        version: int = 0,
+        first_index: int = 0,
     ) -> None:
         self.config, self.model_dir = config, model_dir
         self._temporary = tempfile.TemporaryDirectory(prefix="agar-engines-") if run_dir is None else None
@@ -53,7 +60,7 @@ class EnginePool:
         self.counts: Counter[str] = Counter(engine_failures=0, engine_recoveries=0, router_deaths=0)
         self.start_s: dict[str, float] = {}
         self.engines: list[ManagedEngine] = []
-        self._first_version = version
+        self._first_version, self._first_index = version, first_index
         self._receiver = WeightReceiver(self)
         self._session: aiohttp.ClientSession | None = None
         self._router: Router | None = None
@@ -87,7 +94,7 @@ class EnginePool:
                 session=self._session,
                 model_dir=self.model_dir,
                 run_dir=self.run_dir,
-                index=index,
+                index=self._first_index + index,
                 url=url,
             )
             for index, url in enumerate(urls)

@@ -119,6 +119,17 @@ def test_another_temperature_is_fine_where_both_sides_have_it(tmp_path, model):
     recipe(tmp_path, model, "rollout.sampling.temperature=0").check("rollout")  # nothing is scored
 
 
+@pytest.mark.parametrize(
+    ("overrides", "command", "message"),
+    [
+        (['engines.urls=["http://a:1"]'], "eval", r"engines\.urls = \['http://a:1'\].*\['main', 'other'\].*overwrite"),
+    ],
+)
+def test_every_policy_needs_engines_of_its_own(tmp_path, model, overrides, command, message):
+    with pytest.raises(ConfigError, match=message):
+        recipe(tmp_path, model, f"policies.other.model={model}", *overrides).check(command)
+
+
 def test_one_attempt_is_enough_for_an_algorithm_without_groups(tmp_path, model):
     recipe(tmp_path, model, "rollout.group_size=1", "policies.main.algorithm.type=reinforce_plus_plus").check("train")
 

@@ -10,12 +10,13 @@ from tests.ledger.families.conftest import HERE, TOKENS, write_model
 
 import agar
 from agar.cli.main import main
+from agar.config import resolve
 from agar.envs import Criterion, GradedEnv, Rubric, as_async
 from agar.envs.library.hunt import Hunt, open_box
 from agar.envs.wrappers.base import Wrapper
 from agar.ledger.trace import load_traces
-from agar.recipe.config import LedgerConfig
-from agar.recipe.players import family_of, make_env
+from agar.recipe.config import LedgerConfig, Recipe
+from agar.recipe.players import family_of, make_env, playing
 from agar.sandbox.pools import SandboxPools
 from agar.types import Outcome
 
@@ -153,6 +154,15 @@ def test_the_switch_for_reasoning_reaches_the_models_family(tmp_path, thinking, 
     ledger = LedgerConfig.model_validate({"thinking": thinking})
     recipe = SimpleNamespace(policies={"main": SimpleNamespace(model=model)}, ledger=ledger)
     assert family_of(recipe, "main").opening.endswith(end)
+
+
+async def test_engines_of_several_policies_are_numbered_on_so_that_they_share_no_device(tmp_path, write_servable_model):
+    model = write_servable_model(tmp_path / "model")
+    words = [f"policies.{name}.model={model}" for name in ("a", "b")]
+    words += ["engines.backend=fake", "engines.router=none"]
+    async with playing(resolve(Recipe, overrides=words).config, logs=tmp_path) as players:
+        found = {name: [engine.index for engine in pool.engines] for name, pool in players.pools.items()}
+    assert found == {"a": [0], "b": [1]}
 
 
 async def test_environments_lease_their_sandboxes_from_the_run():

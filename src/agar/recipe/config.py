@@ -95,6 +95,7 @@ class Recipe(BaseConfig):
         """
         for name, policy in self.policies.items():
             check_model(policy.model, f"policies.{name}.model")
+        self._check_engines()
         for index, stream in enumerate(self.tasks):
             self._check_stream(f"tasks.{index}", stream)
         for index, evaluation in enumerate(self.evaluate):
@@ -116,6 +117,14 @@ class Recipe(BaseConfig):
                 self._check_tasks()
             case "eval" if not self.evaluate:
                 raise ConfigError('the recipe has no [[evaluate]] table: add one with env = "…"')
+
+    def _check_engines(self) -> None:
+        if self.engines.urls and len(self.policies) > 1:
+            raise ConfigError(
+                f"engines.urls = {list(self.engines.urls)} would be the engines of each of the policies "
+                f"{sorted(self.policies)}, which would overwrite each other's weights: leave engines.urls out, so that "
+                "every policy gets engines of its own"
+            )
 
     def _check_stream(self, place: str, stream: TasksConfig | EvaluationConfig | DemonstrationsConfig) -> None:
         if stream.policy not in self.policies:

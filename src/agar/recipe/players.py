@@ -129,8 +129,10 @@ async def playing(recipe: Recipe, *, logs: Path) -> AsyncIterator[Players]:
     families = {name: family_of(recipe, name) for name in recipe.policies}  # refused before the start
     async with AsyncExitStack() as stack:
         pools = {
-            name: EnginePool(recipe.engines, policy.model, run_dir=logs / name)
-            for name, policy in recipe.policies.items()
+            name: EnginePool(
+                recipe.engines, policy.model, run_dir=logs / name, first_index=position * recipe.engines.count
+            )
+            for position, (name, policy) in enumerate(recipe.policies.items())
         }
         await enter_together(stack, *pools.values())
         gateway = await stack.enter_async_context(
