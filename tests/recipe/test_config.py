@@ -23,6 +23,8 @@ env = "Guess-v0"
 env = "Guess-v0"
 """
 
+DEMONSTRATED = 'demonstrations={env="Guess-v0", phases=[{agents=[{policy="gold"}]}]}'
+
 
 @pytest.fixture
 def model(tmp_path):
@@ -128,6 +130,13 @@ def test_another_temperature_is_fine_where_both_sides_have_it(tmp_path, model):
 def test_every_policy_needs_engines_of_its_own(tmp_path, model, overrides, command, message):
     with pytest.raises(ConfigError, match=message):
         recipe(tmp_path, model, f"policies.other.model={model}", *overrides).check(command)
+
+
+def test_demonstrations_are_imitated_at_temperature_1(tmp_path, model):
+    sft = (DEMONSTRATED, "policies.main.loss=sft")
+    recipe(tmp_path, model, *sft).check("sft")
+    with pytest.raises(ConfigError, match=r"policies\.main\.temperature = 0\.7: .*set it to 1"):
+        recipe(tmp_path, model, *sft, "policies.main.temperature=0.7").check("sft")
 
 
 def test_one_attempt_is_enough_for_an_algorithm_without_groups(tmp_path, model):

@@ -113,6 +113,7 @@ class Recipe(BaseConfig):
             case "sft":
                 self._check_demonstrations()
                 self._check_loss(command, "sft")
+                self._check_imitation()
             case "rollout":
                 self._check_tasks()
             case "eval" if not self.evaluate:
@@ -164,6 +165,14 @@ class Recipe(BaseConfig):
         if self.demonstrations is None:
             raise ConfigError("the recipe has no [demonstrations] table, which `agar sft` imitates: add one")
         self._check_stream("demonstrations", self.demonstrations)
+
+    def _check_imitation(self) -> None:
+        for name, policy in self.policies.items():
+            if policy.temperature != 1:
+                raise ConfigError(
+                    f"policies.{name}.temperature = {policy.temperature:g}: demonstrations were not sampled at any, "
+                    "and the model would learn them at that one only: set it to 1"
+                )
 
     def _check_loss(self, command: str, wanted: str) -> None:
         for name, policy in self.policies.items():
