@@ -125,11 +125,29 @@ def test_another_temperature_is_fine_where_both_sides_have_it(tmp_path, model):
     ("overrides", "command", "message"),
     [
         (['engines.urls=["http://a:1"]'], "eval", r"engines\.urls = \['http://a:1'\].*\['main', 'other'\].*overwrite"),
+        (
+            ["tasks.0.policy=other"],
+            "train",
+            r"policies\.main would be started and never trained: no \[\[tasks\]\] table",
+        ),
+        (
+            [],
+            "train",
+            r"policies\.other would be started and never trained: no \[\[tasks\]\] table has policy = 'other'",
+        ),
+        ([DEMONSTRATED], "sft", r"policies\.other would .*: not the \[demonstrations\] table has policy = 'other'"),
     ],
 )
-def test_every_policy_needs_engines_of_its_own(tmp_path, model, overrides, command, message):
+def test_every_policy_needs_engines_and_something_to_learn_from(tmp_path, model, overrides, command, message):
     with pytest.raises(ConfigError, match=message):
         recipe(tmp_path, model, f"policies.other.model={model}", *overrides).check(command)
+
+
+def test_several_policies_that_all_play_pass(tmp_path, model):
+    both = 'tasks=[{env="Guess-v0"}, {env="Guess-v0", policy="other"}]'
+    recipe(tmp_path, model, f"policies.other.model={model}", both).check("train")
+    recipe(tmp_path, model, 'engines.urls=["http://a:1"]').check("train")
+    recipe(tmp_path, model, f"policies.other.model={model}").check("eval")  # it need not be trained then
 
 
 def test_demonstrations_are_imitated_at_temperature_1(tmp_path, model):

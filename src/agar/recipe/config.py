@@ -107,11 +107,12 @@ class Recipe(BaseConfig):
         match command:
             case "train":
                 self._check_tasks()
+                self._check_fed({stream.policy for stream in self.tasks}, "no [[tasks]] table")
                 self._check_loss(command, "policy")
                 self._check_groups()
                 self._check_logprobs()
             case "sft":
-                self._check_demonstrations()
+                self._check_fed({self._check_demonstrations()}, "not the [demonstrations] table")
                 self._check_loss(command, "sft")
                 self._check_imitation()
             case "rollout":
@@ -161,10 +162,19 @@ class Recipe(BaseConfig):
         if not self.tasks:
             raise ConfigError('the recipe has no [[tasks]] table to play: add one with env = "…"')
 
-    def _check_demonstrations(self) -> None:
+    def _check_demonstrations(self) -> str:
         if self.demonstrations is None:
             raise ConfigError("the recipe has no [demonstrations] table, which `agar sft` imitates: add one")
         self._check_stream("demonstrations", self.demonstrations)
+        return self.demonstrations.policy
+
+    def _check_fed(self, fed: set[str], nothing: str) -> None:
+        for name in self.policies:
+            if name not in fed:
+                raise ConfigError(
+                    f"policies.{name} would be started and never trained: {nothing} has policy = {name!r}; add that, "
+                    f"or remove [policies.{name}]"
+                )
 
     def _check_imitation(self) -> None:
         for name, policy in self.policies.items():
