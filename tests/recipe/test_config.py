@@ -157,6 +157,14 @@ def test_demonstrations_are_imitated_at_temperature_1(tmp_path, model):
         recipe(tmp_path, model, *sft, "policies.main.temperature=0.7").check("sft")
 
 
+def test_tokens_of_older_weights_need_a_correction_where_the_trainers_logprobs_stand_for_the_engines(tmp_path, model):
+    stale = ("rollout.max_staleness=1", "policies.main.algorithm.old_logprobs=trainer")
+    with pytest.raises(ConfigError, match=r"max_staleness = 1 .*policies\.main\.algorithm\.correction"):
+        recipe(tmp_path, model, *stale).check("train")
+    recipe(tmp_path, model, *stale, 'policies.main.algorithm.correction={type="tis"}').check("train")
+    recipe(tmp_path, model, *stale, "rollout.max_staleness=0").check("train")
+
+
 def test_one_attempt_is_enough_for_an_algorithm_without_groups(tmp_path, model):
     recipe(tmp_path, model, "rollout.group_size=1", "policies.main.algorithm.type=reinforce_plus_plus").check("train")
 

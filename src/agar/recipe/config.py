@@ -215,6 +215,13 @@ class Recipe(BaseConfig):
                     f"{sampled_at:g}: the trainer must score tokens at the temperature that they are sampled at; set "
                     "both to the same, above 0"
                 )
+            algorithm, staleness = policy.algorithm, self.rollout.max_staleness
+            if staleness and algorithm.old_logprobs == "trainer" and algorithm.correction is None:
+                raise ConfigError(
+                    f'policies.{name}.algorithm.old_logprobs = "trainer" with rollout.max_staleness = {staleness} '
+                    "would train tokens of older weights as if they were the present ones': set "
+                    f"policies.{name}.algorithm.correction, or max_staleness to 0"
+                )
             if policy.algorithm.kl_coef > 0:
                 raise ConfigError(
                     f"policies.{name}.algorithm.kl_coef = {policy.algorithm.kl_coef:g}: nothing in a recipe computes a "
