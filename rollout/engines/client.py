@@ -17,6 +17,7 @@ from agar.errors import DeadlineError, EngineAborted, EngineError, EngineRefused
 from agar.rollout.engines.call import Call
 from agar.rollout.engines.gate import Gate
 from agar.rollout.engines.streamed import EVENTS, Retry, StreamedReply, Tell
+from agar.serving.deadlines import Deadlines
 from agar.types import Ids, Metrics, Sampled, Sampling
 
 logger = logging.getLogger(__name__)
@@ -65,18 +66,14 @@ class RouterClient:
         self.gate_timeout_s, self.retries = gate_timeout_s, retries
         self.counts: Counter[str] = Counter()
         self._session: aiohttp.ClientSession | None = None
-        self._requests: set[asyncio.Timeout] = set()
+        self._deadlines = Deadlines(min(attempt_timeout_s, call_timeout_s))
 
     def cut(self) -> int:
         """Drop every HTTP request that is out; their calls go on afterwards, without the tokens of the lost reply.
 
         For engines that do not answer an abort. Gives how many were dropped.
         """
-        now = asyncio.get_running_loop().time()
-        waiting = [request for request in self._requests if not request.expired()]
-        for request in waiting:
-            request.reschedule(now)
-        return len(waiting)
+        return self._deadlines.expire()
 
     @property
     def url(self) -> str:
@@ -205,20 +202,16 @@ class RouterClient:
             raise EngineError("the engine client is closed: use it inside `async with`")
         headers = {"Content-Type": "application/json", ROUTING_KEY_HEADER: routing_key}
         try:
-            async with asyncio.timeout(timeout_s) as limit:
-                self._requests.add(limit)
-                try:
-                    async with self._session.post(
-                        self._generate_url, data=body, headers=headers, timeout=_NO_TIMEOUT
-                    ) as response:
-                        status = response.status
-                        if stream is not None and response.content_type == EVENTS:
-                            async for piece in response.content.iter_any():
-                                stream.feed(piece)
-                            return stream.whole()
-                        content = await response.read()
-                finally:
-                    self._requests.discard(limit)
+            with self._deadlines.within(timeout_s):
+                async with self._session.post(
+                    self._generate_url, data=body, headers=headers, timeout=_NO_TIMEOUT
+                ) as response:
+                    status = response.status
+                    if stream is not None and response.content_type == EVENTS:
+                        async for piece in response.content.iter_any():
+                            stream.feed(piece)
+                        return stream.whole()
+                    content = await response.read()
         except TimeoutError:
             raise Retry("attempt_timeout") from None
         except (aiohttp.ClientError, ConnectionError):

@@ -1,7 +1,6 @@
 """The gateway's HTTP surface: routes and keys."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
 import orjson
 from starlette.applications import Starlette
@@ -9,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agar.rollout.gateway.anthropic_messages import MESSAGES, read_conversation
 from agar.rollout.gateway.anthropic_replies import write_models
@@ -23,10 +22,13 @@ from agar.rollout.gateway.responses_references import forget_response, response_
 from agar.rollout.gateway.session import GatewaySession
 from agar.rollout.gateway.streaming import stream_reply
 from agar.rollout.gateway.translation import ToolCache
+from agar.serving.deadlines import Deadlines
 
 _JSON = "application/json"
+_JSON_HEAD = (b"content-type", _JSON.encode())
 _RETRY_AFTER_S = "1"
 _RESPONSE = "/v1/responses/{response}"
+_Headers = Mapping[bytes, bytes]
 _DIALECTS: Mapping[str, Dialect] = {
     "/v1/chat/completions": CHAT_COMPLETIONS,
     "/v1/responses": RESPONSES,
@@ -36,7 +38,7 @@ _DIALECTS: Mapping[str, Dialect] = {
 
 def build_app(
     sessions: Mapping[str, GatewaySession], *, body_bytes: int, body_timeout_s: float, ping_s: float
-) -> Starlette:
+) -> ASGIApp:
     """The application over the open sessions.
 
     Args:
@@ -45,55 +47,42 @@ def build_app(
         body_timeout_s: how long a body may take to arrive.
         ping_s: how long a stream may be silent.
     """
-    endpoints = _Endpoints(sessions, body_bytes, body_timeout_s, ping_s)
+    endpoints = _Endpoints(sessions, body_bytes, body_timeout_s)
+    replies = {path: _Replies(endpoints, dialect, ping_s) for path, dialect in _DIALECTS.items()}
     routes = []
     for prefix in ("", "/s/{session}"):
-        for path, dialect in _DIALECTS.items():
-            routes.append(Route(f"{prefix}{path}", endpoints.replies(dialect), methods=["POST"]))
+        for path, answer in replies.items():
+            routes.append(Route(f"{prefix}{path}", answer, methods=["POST"]))
         routes.append(Route(f"{prefix}/v1/messages/count_tokens", endpoints.count_tokens, methods=["POST"]))
         routes.append(Route(f"{prefix}{_RESPONSE}", endpoints.response, methods=["GET", "DELETE"]))
         routes.append(Route(f"{prefix}/v1/models", endpoints.models, methods=["GET"]))
     routes.append(Route("/openapi.json", endpoints.openapi, methods=["GET"]))
-    return Starlette(routes=routes, exception_handlers={HTTPException: _http_error})  # type: ignore[dict-item]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})  # type: ignore[dict-item]
+
+    async def front(scope: Scope, receive: Receive, send: Send) -> None:
+        """Nearly all requests come by a few paths: those are looked up, the others searched for among the routes."""
+        answer = replies.get(scope["path"]) if scope["method"] == "POST" else None
+        await (answer or app)(scope, receive, send)
+
+    return front
 
 
 class _Endpoints:
-    def __init__(
-        self, sessions: Mapping[str, GatewaySession], body_bytes: int, body_timeout_s: float, ping_s: float
-    ) -> None:
+    def __init__(self, sessions: Mapping[str, GatewaySession], body_bytes: int, body_timeout_s: float) -> None:
         self._sessions = sessions
-        self._body_bytes, self._body_timeout_s, self._ping_s = body_bytes, body_timeout_s, ping_s
-        self._tools = ToolCache()
+        self._body_bytes, self._body_timeout_s = body_bytes, body_timeout_s
+        self._body_deadlines = Deadlines(body_timeout_s)
+        self.tools = ToolCache()
         self._openapi: bytes | None = None
-
-    def replies(self, dialect: Dialect) -> "_Direct":
-        """The endpoint that answers calls in a dialect."""
-
-        async def answer(request: Request) -> Response:
-            session = self._session(request)
-            if session is None:
-                return _failed(dialect, UNKNOWN_KEY)
-            try:
-                call = dialect.read(await self._body(request), self._tools, session.messages)
-                if call.stream:
-                    return await stream_reply(request, session, call, dialect, ping_s=self._ping_s)
-                reply = await session.call(call)
-                body = dialect.write(reply, call.model or session.policy, session.messages)
-                return Response(body, media_type=_JSON)
-            except ClientDisconnect:
-                return Response(status_code=499)
-            except Exception as error:
-                return _failed(dialect, failure_of(error))
-
-        return _Direct(answer)
 
     async def count_tokens(self, request: Request) -> Response:
         """The length of a prompt; nothing is recorded."""
-        session = self._session(request)
+        session = self.session(request.scope, _headers(request.scope))
         if session is None:
             return _failed(MESSAGES, UNKNOWN_KEY)
         try:
-            call = read_conversation(await self._body(request), self._tools, session.messages)
+            body = await self.body(_headers(request.scope), request.receive)
+            call = read_conversation(body, self.tools, session.messages)
             return Response(orjson.dumps({"input_tokens": session.count(call)}), media_type=_JSON)
         except ClientDisconnect:
             return Response(status_code=499)
@@ -102,7 +91,7 @@ class _Endpoints:
 
     async def response(self, request: Request) -> Response:
         """A response that the session stored, or its deletion."""
-        session = self._session(request)
+        session = self.session(request.scope, _headers(request.scope))
         if session is None:
             return _failed(RESPONSES, UNKNOWN_KEY)
         try:
@@ -117,7 +106,7 @@ class _Endpoints:
 
     async def models(self, request: Request) -> Response:
         """The one model that a session has."""
-        session = self._session(request)
+        session = self.session(request.scope, _headers(request.scope))
         if session is None:
             return _failed(_dialect_of(request), UNKNOWN_KEY)
         if _dialect_of(request) is MESSAGES:
@@ -132,27 +121,33 @@ class _Endpoints:
             self._openapi = orjson.dumps(describe())
         return Response(self._openapi, media_type=_JSON)
 
-    def _session(self, request: Request) -> GatewaySession | None:
+    def session(self, scope: Scope, headers: _Headers) -> GatewaySession | None:
         """The session named in the path, else by the API key."""
-        key = request.path_params.get("session")
+        key = scope.get("path_params", {}).get("session")
         if key is None:
-            scheme, _, key = request.headers.get("authorization", "").partition(" ")
+            scheme, _, key = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
             if scheme.lower() != "bearer":
-                key = request.headers.get("x-api-key", "")
+                key = headers.get(b"x-api-key", b"").decode("latin-1")
         return self._sessions.get(key.strip())
 
-    async def _body(self, request: Request) -> bytes:
-        kind = request.headers.get("content-type", _JSON).partition(";")[0].strip().lower()
+    async def body(self, headers: _Headers, receive: Receive) -> bytes:
+        """The body of a request, if it is no larger and no slower than it may be.
+
+        Raises:
+            BadRequest: it is, or it is no JSON.
+            ClientDisconnect: the caller left.
+        """
+        kind = headers.get(b"content-type", _JSON.encode()).decode("latin-1").partition(";")[0].strip().lower()
         if kind != _JSON and not kind.endswith("+json"):
             raise BadRequest(f"the body must be {_JSON}, got {kind!r}", code="unsupported_media_type")
-        declared = request.headers.get("content-length", "")
+        declared = headers.get(b"content-length", b"").decode("latin-1")
         if declared.isdecimal() and int(declared) > self._body_bytes:
             raise self._too_large()
         pieces, size, more = [], 0, True
         try:
-            async with asyncio.timeout(self._body_timeout_s):
+            with self._body_deadlines.within():
                 while more:
-                    message = await request.receive()
+                    message = await receive()
                     if message["type"] == "http.disconnect":
                         raise ClientDisconnect
                     piece, more = message.get("body", b""), message.get("more_body", False)
@@ -163,21 +158,48 @@ class _Endpoints:
         except TimeoutError:
             told = f"the body did not arrive within {self._body_timeout_s:g} s, only {size} bytes of it: send it again"
             raise BadRequest(told, code="request_timeout") from None
-        return b"".join(pieces)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _too_large(self) -> BadRequest:
         return BadRequest(f"the body is larger than {self._body_bytes} bytes", code="request_too_large")
 
 
-class _Direct:
-    """An endpoint that has an answer to every failure: Starlette calls it without its own handlers around it."""
+class _Replies:
+    """Answers calls in a dialect; it has an answer to every failure and needs no handlers around it."""
 
-    def __init__(self, answer: Callable[[Request], Awaitable[Response]]) -> None:
-        self._answer = answer
+    def __init__(self, endpoints: _Endpoints, dialect: Dialect, ping_s: float) -> None:
+        self._endpoints, self._dialect, self._ping_s = endpoints, dialect, ping_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self._answer(Request(scope, receive, send))
-        await response(scope, receive, send)
+        answer = await self._answer(scope, receive)
+        if isinstance(answer, Response):
+            await answer(scope, receive, send)
+            return
+        head = [(b"content-length", b"%d" % len(answer)), _JSON_HEAD]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        await send({"type": "http.response.body", "body": answer})
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Response | bytes:
+        """The whole reply, or what else there is to answer."""
+        dialect, endpoints, headers = self._dialect, self._endpoints, _headers(scope)
+        session = endpoints.session(scope, headers)
+        if session is None:
+            return _failed(dialect, UNKNOWN_KEY)
+        try:
+            call = dialect.read(await endpoints.body(headers, receive), endpoints.tools, session.messages)
+            if call.stream:
+                return await stream_reply(receive, session, call, dialect, ping_s=self._ping_s)
+            reply = await session.call(call)
+            return dialect.write(reply, call.model or session.policy, session.messages)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception as error:
+            return _failed(dialect, failure_of(error))
+
+
+def _headers(scope: Scope) -> _Headers:
+    """The headers by name; of several with one name, the first."""
+    return dict(reversed(scope["headers"]))
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:

@@ -15,6 +15,7 @@ from agar.rollout.gateway.budget import Limits
 from agar.rollout.gateway.config import GatewayConfig
 from agar.rollout.gateway.in_flight import InFlight
 from agar.rollout.gateway.session import GatewaySession
+from agar.serving.deadlines import Deadlines
 from agar.serving.listener import Listener
 from agar.types import Engine, Metrics, Sampling
 
@@ -53,6 +54,7 @@ class Gateway:
         self._config = config or GatewayConfig()
         self._sessions: dict[str, GatewaySession] = {}
         self._in_flight = InFlight("the gateway", self._config.calls_in_flight)
+        self._deadlines = Deadlines(self._config.call_timeout_s)
         self._counts: Counter[str] = Counter()
         self._listener = Listener(
             build_app(
@@ -135,6 +137,7 @@ class Gateway:
             base_url=self.base_url,
             socket_path=self._listener.socket_path,
             in_flight=self._in_flight,
+            deadlines=self._deadlines,
             on_seal=self._forget,
         )
         self._sessions[session.id] = session

@@ -18,6 +18,7 @@ from agar.rollout.gateway.live import LiveReply
 from agar.rollout.gateway.recorder import Recorder
 from agar.rollout.gateway.sealed import SealedSession
 from agar.rollout.gateway.translation import MessageCache
+from agar.serving.deadlines import Deadlines
 from agar.types import Engine, Message, Sampled, Sampling, TellingEngine, ToolSpec, Turn
 
 logger = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class GatewaySession:
         base_url: the gateway's OpenAI base URL.
         socket_path: the gateway's unix socket.
         in_flight: counts the generations of every session.
+        deadlines: of the calls of every session, as long as `limits.call_timeout_s`.
         on_seal: called once, when the session is sealed.
     """
 
@@ -57,6 +59,7 @@ class GatewaySession:
         base_url: str,
         socket_path: Path | None = None,
         in_flight: InFlight | None = None,
+        deadlines: Deadlines | None = None,
         on_seal: Callable[["GatewaySession"], None] = lambda session: None,
     ) -> None:
         self._id, self._base_url, self._on_seal = id, base_url, on_seal
@@ -67,8 +70,9 @@ class GatewaySession:
         self._recorder = Recorder(family=family, policy=policy, sampling=sampling, record=record)
         self._forest = self._recorder.forest
         self._in_flight = InFlight("this session", limits.calls_in_flight, in_flight)
+        self._deadlines = deadlines or Deadlines(limits.call_timeout_s)
         self._open: set[asyncio.Task[Reply]] = set()
-        self._waiting: dict[asyncio.Task[Reply], int] = {}  # callers of a call under way
+        self._waiting: dict[asyncio.Task[Reply], list[asyncio.Future[None]]] = {}  # callers of a call under way
         self._live: dict[asyncio.Task[Reply], LiveReply] = {}  # of streams under way
         self._replies: dict[bytes, asyncio.Task[Reply] | Reply] = {}  # by fingerprint; a task while it is under way
         self._sealed: SealedSession | None = None
@@ -219,19 +223,22 @@ class GatewaySession:
         return task
 
     async def _wait(self, call: ModelCall, task: asyncio.Task[Reply]) -> Reply:
-        self._waiting[task] = self._waiting.get(task, 0) + 1
+        done = asyncio.get_running_loop().create_future()  # of this caller alone: a shield would need two more steps
+        waiting = self._waiting.setdefault(task, [])
+        waiting.append(done)
         try:
-            return await asyncio.shield(task)
+            await done
         except asyncio.CancelledError:
-            if task.cancelled():  # not its caller, who still waits
-                raise SessionClosedError("the session was sealed or hung up while the call was under way") from None
-            if call.fingerprint is None or (call.stream and self._waiting[task] == 1):
+            if call.fingerprint is None or (call.stream and len(waiting) == 1):
                 task.cancel()
             raise
         finally:
-            self._waiting[task] -= 1
-            if not self._waiting[task]:
-                del self._waiting[task]
+            waiting.remove(done)
+            if not waiting:
+                self._waiting.pop(task, None)
+        if task.cancelled():
+            raise SessionClosedError("the session was sealed or hung up while the call was under way")
+        return task.result()
 
     async def _answer(self, call: ModelCall, live: LiveReply | None) -> Reply:
         budget = self._account.spent()
@@ -269,7 +276,7 @@ class GatewaySession:
     async def _generate(self, plan: Plan, samplings: Sequence[Sampling], live: LiveReply | None) -> list[Sampled]:
         left_s = self._account.left_s()
         try:
-            async with asyncio.timeout(min(self._call_timeout_s, left_s)):
+            with self._deadlines.within(min(self._call_timeout_s, left_s)):
                 replies = [self._recorder.ask(self._engine, plan, how, live) for how in samplings]
                 return [await replies[0]] if len(replies) == 1 else await _all(replies)
         except DeadlineError:
@@ -295,6 +302,9 @@ class GatewaySession:
     def _finished(self, call: ModelCall, task: asyncio.Task[Reply]) -> None:
         self._in_flight.leave(call.n)
         self._open.discard(task)
+        for done in self._waiting.get(task, ()):
+            if not done.done():
+                done.set_result(None)
         if call.fingerprint is not None and self._replies.get(call.fingerprint) is task:
             del self._replies[call.fingerprint]  # no reply: it failed, was given up, or a budget answered
         if task.cancelled():

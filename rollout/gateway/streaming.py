@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -27,12 +27,12 @@ class _BrokenOffError(Exception):
 
 
 async def stream_reply(
-    request: Request, session: GatewaySession, call: ModelCall, dialect: Dialect, *, ping_s: float
+    receive: Receive, session: GatewaySession, call: ModelCall, dialect: Dialect, *, ping_s: float
 ) -> Response:
     """Answer a call with a stream.
 
     Args:
-        request: whose caller may leave; its body was read.
+        receive: of the request, whose caller may leave; its body was read.
         session: answers.
         call: the call.
         dialect: shapes the events.
@@ -42,7 +42,7 @@ async def stream_reply(
         ClientDisconnect: the caller left before anything was sent.
         Exception: the call failed before anything was sent.
     """
-    pieces = _pieces(request.receive, session, call, dialect, ping_s)
+    pieces = _pieces(receive, session, call, dialect, ping_s)
     return _EventResponse(await anext(pieces), pieces)
 
 

@@ -10,6 +10,8 @@ from unruly.clients import SPOKEN, TEXTS, Clients, Pending, Thread, step
 from unruly.session import Sent
 from unruly.world import until
 
+from agar.rollout.gateway.session import GatewaySession
+
 
 class Delivery(Clients):
     """What happens to calls on their way."""
@@ -167,11 +169,11 @@ class Delivery(Clients):
         call = data.draw(st.sampled_from([call for call in self.pending if call.clients]))
         client, played = call.clients.pop(), call.thread.played
         tag, nodes = played.tag, len(played.nodes)
-        inside, waiting = self.world.inside[tag], sum(played.session._waiting.values())
+        inside, waiting = self.world.inside[tag], _callers(played.session)
         self.run(_leave(client))
         self.touched.add(played)
         if call.sent.stream:
-            left = lambda: sum(played.session._waiting.values()) == waiting - 1  # noqa: E731
+            left = lambda: _callers(played.session) == waiting - 1  # noqa: E731
             self.run(until(left, "the gateway's notice that a client of a stream has left"))
         if call.sent.stream and not call.clients:
             self.run(until(lambda: self.world.inside[tag] == inside - 1, "the end of a generation without a client"))
@@ -189,9 +191,9 @@ class Delivery(Clients):
         session = call.thread.played.session
 
         async def join() -> None:
-            waiting = sum(session._waiting.values())
+            waiting = _callers(session)
             call.clients.append(asyncio.get_running_loop().create_task(self.post(call.thread.played, call.sent)))
-            await until(lambda: sum(session._waiting.values()) == waiting + 1, "a second caller of a call under way")
+            await until(lambda: _callers(session) == waiting + 1, "a second caller of a call under way")
 
         calls = self.world.calls
         self.run(join())
@@ -222,3 +224,8 @@ class Delivery(Clients):
 async def _leave(client: asyncio.Task[tuple[int, bytes]]) -> None:
     client.cancel()
     await asyncio.wait({client})
+
+
+def _callers(session: GatewaySession) -> int:
+    """Who waits for a call of a session that is under way."""
+    return sum(map(len, session._waiting.values()))
