@@ -1,8 +1,10 @@
 """The inside of a grading process (`worker.py`): a line of JSON in, a line of JSON out, until its owner is gone."""
 
+import contextlib
 import json
 import os
 import select
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -42,10 +44,12 @@ def _say(replies: int, message: Any) -> None:
 
 
 def _end_with(owner: int) -> None:
-    """End this process, whatever it is busy with, when its owner ends: a closed pipe is seen between lines only."""
-    try:
-        watched = os.pidfd_open(owner)
-    except OSError:  # it has gone already
-        os._exit(1)
-    select.select([watched], [], [])
+    """End this process and what it has started, whatever it is busy with, when its owner ends.
+
+    A closed pipe is seen between lines only.
+    """
+    with contextlib.suppress(OSError):  # it has gone already
+        select.select([os.pidfd_open(owner)], [], [])
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
     os._exit(1)

@@ -1,6 +1,7 @@
 """Processes for grading that may hang: asked a line at a time, killed at a deadline, started anew.
 
-A thread cannot be ended, a process can. What runs in it is `answering.py`.
+A thread cannot be ended; a process can, and with it what it has started, as long as that stays in its session. What
+runs in it is `answering.py`.
 """
 
 import contextlib
@@ -9,6 +10,7 @@ import logging
 import os
 import queue
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -115,7 +117,13 @@ class _Process:
         # It finds the modules that we find, those beside a recipe among them.
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0, env=env
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            env=env,
+            start_new_session=True,
         )
         weakref.finalize(self, _kill, self._process)
         first = self._read(start_timeout_s)
@@ -128,7 +136,10 @@ class _Process:
         raise EnvError(f"a process that grades {how}: {' '.join(command)}")
 
     def alive(self) -> bool:
-        return self._process.poll() is None
+        """Whether it runs; it is not reaped, for until then no other process can have its id."""
+        if self._process.returncode is not None:
+            return False
+        return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def ask(self, line: bytes, timeout_s: float) -> bytes | None:
         """The answer; None where it did not come in time, empty where the process died."""
@@ -159,7 +170,10 @@ class _Process:
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    process.kill()
+    """End it with all that it has started, also where it has ended itself; a second call does nothing."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             pipe.close()

@@ -1,6 +1,7 @@
 """Grading processes: answers, deadlines, deaths, the slowest, the owner's end."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -13,7 +14,7 @@ from agar.envs.rewards.worker import NoAnswer, Workers
 from agar.errors import EnvError
 
 MODULE = """
-import os, signal, sys, time
+import os, signal, subprocess, sys, time
 from agar.envs.rewards.answering import refuse, serve
 if sys.argv[1] == "refuse":
     refuse("not today")
@@ -26,6 +27,14 @@ else:
         print("noise on standard output", flush=True)
         if question == "hang":
             time.sleep(60)
+        if isinstance(question, list):
+            path, what = question
+            with open(path + "~", "w") as file:
+                file.write(str(subprocess.Popen(["sleep", "600"]).pid))
+            os.rename(path + "~", path)
+            if what == "die":
+                os._exit(1)
+            time.sleep(60 if what == "hang" else 0)
         if question == "die":
             os._exit(1)
         if question == "once" and not os.path.exists(sys.argv[1]):
@@ -72,6 +81,20 @@ def test_one_that_hangs_is_killed_named_and_replaced(make, caplog):
     assert "grading was ended after 0.3 s: the hanging one" in caplog.text
     workers.timeout_s = 30.0
     assert workers.ask("after")["pid"] != pid
+
+
+@pytest.mark.parametrize("how", ["hang", "die", "close"])
+def test_what_a_grader_has_started_ends_with_it(make, tmp_path, how):
+    workers = make()
+    workers.ask("before")
+    workers.timeout_s = 2.0 if how == "hang" else 30.0
+    if how == "close":
+        workers.ask([str(tmp_path / "pid"), how])
+        workers.close()
+    else:
+        with pytest.raises(NoAnswer):
+            workers.ask([str(tmp_path / "pid"), how])
+    assert_gone(int((tmp_path / "pid").read_text()))
 
 
 def test_a_death_is_put_down_to_the_question_only_where_it_happens_again(make):
@@ -121,25 +144,36 @@ def test_closing_ends_every_process_and_the_next_question_starts_one(make):
 def test_a_busy_process_ends_with_its_owner(make, tmp_path):
     owner = textwrap.dedent(
         """
-        import threading
+        import sys, threading
         from agar.envs.rewards.worker import Workers
         workers = Workers("grader_of_the_test", "x", timeout_s=60.0)
         print(workers.ask("hello")["pid"], flush=True)
-        threading.Thread(target=lambda: workers.ask("hang"), daemon=True).start()
+        threading.Thread(target=lambda: workers.ask([sys.argv[1], "hang"]), daemon=True).start()
         input()
         """
     )
-    process = subprocess.Popen([sys.executable, "-c", owner], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    started = tmp_path / "pid"
+    command = [sys.executable, "-c", owner, started]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     pid = int(process.stdout.readline())
+    until = time.monotonic() + 30
+    while not started.exists() and time.monotonic() < until:
+        time.sleep(0.02)
     process.kill()
     process.communicate()
+    assert_gone(pid)
+    assert_gone(int(started.read_text()))
+
+
+def assert_gone(pid):
+    """Ended within ten seconds, reaped or not."""
     for _ in range(500):
         try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
+            with open(f"/proc/{pid}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] == "Z":
+                    return
+        except FileNotFoundError:
             return
-        with open(f"/proc/{pid}/stat") as file:
-            if file.read().rpartition(")")[2].split()[0] == "Z":
-                return
         time.sleep(0.02)
+    os.kill(pid, signal.SIGKILL)
     pytest.fail("it lives on")
