@@ -11,11 +11,12 @@ the sandbox. What else is in it is kept in `HarborTask.unbuilt`, for whoever pla
 """
 
 import json
+import os
 import posixpath
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -64,9 +65,10 @@ class HarborTask:
         """Read a task's folder.
 
         Raises:
-            ConfigError: a file is missing or cannot be read as what it should be.
+            ConfigError: a file is missing or cannot be read as what it should be, or is a link to what lies outside.
         """
         try:
+            _check_links(folder, folder.rglob("*"))
             settings = tomllib.loads((folder / _MARK).read_text(encoding="utf-8"))
             instruction = (folder / "instruction.md").read_text(encoding="utf-8").strip()
             place = _Place.build(folder / "environment")
@@ -169,6 +171,7 @@ class HarborTasks:
     def __getitem__(self, index: int) -> TaskRow:
         folder = self._folders[index]
         try:
+            _check_links(folder, [folder / "instruction.md"])
             prompt = (folder / "instruction.md").read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as error:
             raise ConfigError(f"{folder} has no instruction.md that can be read: {error}") from error
@@ -241,6 +244,18 @@ def _toml(value: Any) -> str:
         case list() | tuple():
             return f"[{', '.join(map(_toml, value))}]"
     raise ConfigError(f"a task's metadata holds texts, numbers, truth values and lists of them, got {value!r}")
+
+
+def _check_links(folder: Path, paths: Iterable[Path]) -> None:
+    """Refuse links out of a task, which somebody else may have made: what they name on this machine is not the task's.
+
+    Raises:
+        ConfigError: one is there.
+    """
+    top = os.path.realpath(folder)
+    for path in paths:
+        if not Path(os.path.realpath(path)).is_relative_to(top):
+            raise ConfigError(f"{path} leads out of the task's folder: put the file itself in its place")
 
 
 def _files(folder: Path) -> dict[str, bytes]:

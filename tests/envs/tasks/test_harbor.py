@@ -135,6 +135,39 @@ def test_what_is_wrong_with_a_folder_is_said(by_hand, files, said):
         HarborTask.read(by_hand("FROM a\n", **files))
 
 
+@pytest.mark.parametrize(
+    ("place", "target"),
+    [
+        ("environment/app/key", "../../../../secret"),
+        ("environment/app/all", "../../../.."),
+        ("environment/app/pkg/deep", "../../../../../secret"),
+        ("tests/data", "../../../secret"),
+        ("solution", "../.."),
+        ("instruction.md", "../../secret"),
+        ("task.toml", "../../secret"),
+    ],
+)
+@pytest.mark.parametrize("absolute", [False, True])
+def test_a_link_out_of_a_task_is_not_followed(by_hand, tmp_path, place, target, absolute):
+    (tmp_path / "secret").write_text("a key")
+    folder = by_hand("FROM a\nWORKDIR /app\nCOPY app/ .\n")
+    link = folder / place
+    link.unlink(missing_ok=True)
+    link.symlink_to((link.parent / target).resolve(strict=True) if absolute else target)
+    with pytest.raises(ConfigError, match=r"leads out of the task's folder"):
+        HarborTask.read(folder)
+    if place == "instruction.md":
+        with pytest.raises(ConfigError, match=r"leads out of the task's folder"):
+            HarborTasks(folder.parent)[0]
+
+
+def test_a_link_within_a_task_is_the_file_and_one_to_itself_is_nothing(by_hand):
+    folder = by_hand("FROM a\nWORKDIR /app\nCOPY app/ .\n")
+    (folder / "environment/app/same.py").symlink_to("main.py")
+    (folder / "environment/app/loop").symlink_to("loop")
+    assert dict(HarborTask.read(folder).repository) == {"main.py": b"1", "pkg/mod.py": b"2", "same.py": b"1"}
+
+
 @pytest.mark.parametrize("gone", ["task.toml", "instruction.md", "tests/test.sh"])
 def test_a_file_that_every_task_has_is_missed(by_hand, gone):
     folder = by_hand("FROM a\n")
