@@ -22,7 +22,8 @@ class ServerConfig(BaseConfig):
     mcp: bool = False
     """Speak MCP too, at `/mcp`."""
     calls_in_flight: int = Field(256, ge=1)
-    """Calls under way at a time; one beyond is told to come again (429)."""
+    """Calls, and requests to a service's own routes, that are under way at a time; one beyond is told to come again
+    (429), one over MCP waits as long as a call may take."""
     call_timeout_s: float = Field(60.0, gt=0)
     """The longest that a call of a tool without a deadline of its own may take; a caller may ask for less."""
     body_bytes: int = Field(4 * 1024 * 1024, ge=1024)

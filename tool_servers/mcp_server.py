@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mcp.server import Server
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-_SESSION_HEADER = "mcp-session-id"
+_STATE = "agar_session"
 
 
 def build_mcp(service: Service[Any], *, session: Session = NO_SESSION, timeout_s: float = 60.0) -> "Server[Any]":
@@ -43,12 +43,11 @@ def build_mcp(service: Service[Any], *, session: Session = NO_SESSION, timeout_s
         return types.ListToolsResult(tools=tools)
 
     async def call_tool(context: Any, params: Any) -> types.CallToolResult:
-        named = context.request.headers.get(_SESSION_HEADER) if context.request is not None else None
         try:
             text = await service.call(
                 params.name,
                 params.arguments or {},
-                session=Session(f"mcp-{named}") if named else session,
+                session=_session_of(context, service) or session,
                 timeout_s=timeout_s,
             )
         except ToolError as error:
@@ -64,6 +63,18 @@ def build_mcp(service: Service[Any], *, session: Session = NO_SESSION, timeout_s
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
+
+
+def _session_of(context: Any, service: Service[Any]) -> Session | None:
+    """The episode of a connection that has a session of the protocol's; it is forgotten when the connection ends."""
+    # The SDK's connection has what handlers need for that, but what they are given does not show it (mcp 2.3).
+    connection = context.session._connection
+    if connection.session_id is None:
+        return None
+    if _STATE not in connection.state:
+        session = connection.state[_STATE] = Session(f"mcp-{connection.session_id}")
+        connection.exit_stack.push_async_callback(service.forget, session)
+    return Session(connection.state[_STATE])
 
 
 def build_http(service: Service[Any], *, timeout_s: float, body_bytes: int) -> "StreamableHTTPSessionManager":

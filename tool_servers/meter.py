@@ -28,6 +28,7 @@ class Meter:
         self._seconds = Histogram(
             "agar_tool_call_seconds", "Time of a call", ("tool",), buckets=_BUCKETS_S, registry=self._registry
         )
+        self._busy = Counter("agar_tool_busy", "Requests that found no room", ("route",), registry=self._registry)
         self._in_flight = Gauge("agar_tool_calls_in_flight", "Calls under way", registry=self._registry)
         self._registry.register(_Own(own))
 
@@ -41,17 +42,24 @@ class Meter:
             outcome = how
 
         began = time.monotonic()
-        self._in_flight.inc()
         try:
             yield ended
         finally:
-            self._in_flight.dec()
             self._seconds.labels(tool).observe(time.monotonic() - began)
             self._calls.labels(tool, outcome).inc()
 
-    def busy(self, tool: str) -> None:
-        """Count a call that found no room."""
-        self._calls.labels(tool, "busy").inc()
+    @contextmanager
+    def under_way(self) -> Iterator[None]:
+        """Count a request among those under way."""
+        self._in_flight.inc()
+        try:
+            yield
+        finally:
+            self._in_flight.dec()
+
+    def busy(self, route: str) -> None:
+        """Count a request that found no room."""
+        self._busy.labels(route).inc()
 
     def text(self) -> bytes:
         """All of it."""

@@ -16,7 +16,7 @@ from agar.sandbox.kernel.config import KernelConfig
 from agar.sandbox.kernel.kernel import Kernel
 from agar.tool_servers.base import NO_SESSION, Deadline, Session
 from agar.tool_servers.config import ServiceConfig
-from agar.tool_servers.service import Service
+from agar.tool_servers.service import CONTROL, Service
 from agar.tool_servers.text import Text
 from agar.tool_servers.tools import tool
 from agar.types import Metrics
@@ -168,7 +168,7 @@ class Python(Service[PythonConfig]):
             cell = await self.run(request.code, session=Session(session), timeout_s=request.timeout_s)
             return CellReply.model_validate(asdict(cell))
 
-        @router.post("/interrupt", status_code=204)
+        @router.post("/interrupt", status_code=204, tags=[CONTROL])
         async def interrupt(session: str) -> None:
             """Interrupt the cell that runs; its variables are kept."""
             if (held := self._held.get(Session(session))) is not None:

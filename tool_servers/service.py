@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
 Config = TypeVar("Config", bound=ServiceConfig)
+CONTROL = "control"
+"""The tag of routes that start no work, but look, interrupt or let go: they are answered however much is under way."""
 
 
 class Service(Generic[Config]):
@@ -55,7 +57,7 @@ class Service(Generic[Config]):
         """Let go of what is kept for an episode; one that is not known is no mistake."""
 
     def routes(self) -> "APIRouter | None":
-        """More HTTP routes than the tools' own, behind the same token; None for none."""
+        """More HTTP routes than the tools' own, behind the same token and bound, but for those tagged `CONTROL`."""
         return None
 
     def metrics(self) -> Metrics:

@@ -22,6 +22,7 @@ class Counting(Service[ServiceConfig]):
         self.counts: dict[str, int] = {}
         self.opened = 0
         self.hold = asyncio.Event()
+        self.waiting = 0
 
     async def open(self) -> None:
         self.opened += 1
@@ -75,6 +76,7 @@ class Counting(Service[ServiceConfig]):
     @tool
     async def wait(self) -> str:
         """Wait until let go."""
+        self.waiting += 1
         await self.hold.wait()
         return "went on"
 

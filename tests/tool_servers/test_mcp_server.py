@@ -1,15 +1,20 @@
 """Our tools through the official MCP client: over stdio and over HTTP."""
 
+import asyncio
 import sys
 
 import pytest
+from tests.tool_servers.scripted import Scripted
 
 from agar.errors import ToolError, ToolServerError
+from agar.tool_servers.base import NO_SESSION
 from agar.tool_servers.config import TOKEN_VARIABLE, ServerConfig
 from agar.tool_servers.mcp_tools import McpTools
 from agar.tool_servers.server import ToolServer
 
 mcp = pytest.importorskip("mcp")
+httpx2 = pytest.importorskip("httpx2")
+streamable_http_client = pytest.importorskip("mcp.client.streamable_http").streamable_http_client
 TOKEN = "a-secret-of-many-characters"
 
 
@@ -45,6 +50,61 @@ async def test_a_connection_with_a_session_keeps_what_its_calls_leave(service):
         assert (await one.call_tool("count", {"by": 2})).content[0].text == "2"
         assert (await one.call_tool("count", {"by": 2})).content[0].text == "4"
         assert (await two.call_tool("count", {"by": 1})).content[0].text == "1"
+
+
+async def test_what_is_kept_for_a_connection_is_forgotten_at_its_end(service):
+    async with ToolServer(service, ServerConfig(port=0, mcp=True)) as server:
+        async with mcp.Client(f"{server.url}/mcp", mode="legacy") as staying:
+            async with mcp.Client(f"{server.url}/mcp", mode="legacy") as leaving:
+                await leaving.call_tool("count", {"by": 1})
+                await staying.call_tool("count", {"by": 1})
+                assert (await leaving.call_tool("count", {"by": 1})).content[0].text == "2"
+                assert len(service.counts) == 2
+            await until(lambda: len(service.counts) == 1)
+            assert (await staying.call_tool("count", {"by": 1})).content[0].text == "2"
+        await until(lambda: not service.counts)
+
+
+async def test_interpreters_end_with_their_connections():
+    python = Scripted()
+    python.go.set()
+    async with ToolServer(python, ServerConfig(port=0, mcp=True)) as server:
+        for _ in range(3):
+            async with mcp.Client(f"{server.url}/mcp", mode="legacy") as client:
+                assert (await client.call_tool("python", {"code": "1"})).content[0].text == "1"
+        await until(lambda: python.metrics()["python_sessions"] == 0.0)
+        assert [sandbox.closed for sandbox in python.sandboxes] == [True] * 3
+
+
+async def test_a_session_that_a_call_only_claims_is_none(service):
+    async with (
+        ToolServer(service, ServerConfig(port=0, mcp=True)) as server,
+        httpx2.AsyncClient(headers={"mcp-session-id": "x"}, trust_env=False) as http,
+        mcp.Client(streamable_http_client(f"{server.url}/mcp", http_client=http)) as client,
+    ):
+        assert (await client.call_tool("count", {"by": 2})).content[0].text == "2"
+        assert set(service.counts) == {NO_SESSION}
+
+
+async def test_a_call_beyond_the_bound_waits_for_room(service):
+    config = ServerConfig(port=0, mcp=True, calls_in_flight=1)
+    async with ToolServer(service, config) as server, mcp.Client(f"{server.url}/mcp") as client:
+        first = asyncio.create_task(client.call_tool("wait", {}))
+        await until(lambda: service.waiting)
+        second = asyncio.create_task(client.call_tool("count", {"by": 1}))
+        done, _ = await asyncio.wait({first, second}, timeout=0.2)
+        assert not done
+        assert service.counts == {}
+        service.hold.set()
+        assert [(await call).content[0].text for call in (first, second)] == ["went on", "1"]
+
+
+async def until(condition):
+    for _ in range(3000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it does not come about")
 
 
 async def test_nobody_speaks_mcp_without_the_token(service, monkeypatch):

@@ -4,6 +4,7 @@ import asyncio
 
 import httpx
 import pytest
+from tests.tool_servers.scripted import Scripted
 
 from agar.errors import SandboxError
 from agar.sandbox.config import SandboxSpec
@@ -112,39 +113,6 @@ async def test_more_interpreters_than_may_be_are_infrastructure():
             await python.run("1", session=B)
 
 
-class Scripted(Python):
-    """Its interpreters run nothing: each cell says what it was, and waits until it may end."""
-
-    def __init__(self, config=None):
-        super().__init__(config)
-        self.go = asyncio.Event()
-        self.cell = None
-        self.sandboxes = []
-        self.refuse = set()
-
-    def make_sandbox(self):
-        number, refuse = len(self.sandboxes), self.refuse
-
-        class Held(FakeSandbox):
-            async def close(self):
-                await super().close()
-                if number in refuse:
-                    raise SandboxError(f"sandbox {number} does not go")
-
-        self.sandboxes.append(Held(SandboxSpec(backend="fake")))
-        return self.sandboxes[-1]
-
-    def _of(self, session):
-        held = super()._of(session)
-
-        async def run(code, *, timeout_s):
-            await self.go.wait()
-            return self.cell or Cell(status="ok", output=code)
-
-        held.kernel.run = run
-        return held
-
-
 async def test_a_cell_may_say_half_a_surrogate_pair():
     python, half = Scripted(), "\ud800"
     python.cell = Cell(
@@ -168,6 +136,28 @@ async def test_an_interpreter_that_raises_half_a_surrogate_pair_is_answered_for(
         cell = await http.post("/sessions/s/cells", json={"code": "raise ValueError(chr(0xd800))"}, timeout=60)
     assert cell.status_code == 200
     assert "ValueError: ?" in cell.json()["error"]
+
+
+async def test_cells_beyond_the_bound_are_told_to_come_again_and_those_that_run_can_be_ended():
+    python = Scripted()
+    config = ServerConfig(port=0, calls_in_flight=1)
+    async with ToolServer(python, config) as server, httpx.AsyncClient(base_url=server.url, timeout=30) as http:
+        running = asyncio.create_task(http.post("/sessions/a/cells", json={"code": "1"}))
+        await asyncio.wait_for(python.began.wait(), 30)
+        for path in ("/sessions/b/cells", "/sessions/a/restart"):
+            assert (await http.post(path, json={"code": "2"})).status_code == 429
+        assert (await http.post("/call", json={"name": "python", "arguments": {"code": "3"}})).status_code == 429
+        assert len(python.sandboxes) == 1
+        for answer in (
+            await http.get("/tools"),
+            await http.get("/metrics"),
+            await http.post("/sessions/a/interrupt"),
+            await http.delete("/sessions/b"),
+        ):
+            assert answer.is_success
+        python.go.set()
+        assert (await running).json()["output"] == "1"
+        assert (await http.post("/sessions/a/cells", json={"code": "2"})).json()["output"] == "2"
 
 
 async def test_all_interpreters_are_ended_though_some_do_not_go():

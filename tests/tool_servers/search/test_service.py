@@ -1,5 +1,6 @@
 """Search in an episode, over HTTP, and as programs for Search-R1's server call it."""
 
+import asyncio
 from pathlib import Path
 
 import httpx
@@ -62,6 +63,28 @@ async def test_programs_written_for_search_r1_get_the_reply_that_they_read(index
         plain = (await http.post(f"{server.url}/retrieve", json={"queries": ["fox"]})).json()["result"]
         assert plain == [[{"id": "p0", "contents": CONTENTS}]]
         assert "agar_search_queries 3.0" in (await http.get(f"{server.url}/metrics")).text
+
+
+async def test_searches_beyond_the_bound_are_told_to_come_again(index_folder):
+    searching = service(index_folder)
+    entered, go = asyncio.Event(), asyncio.Event()
+
+    class Slow:
+        async def search(self, queries, *, count):
+            entered.set()
+            await go.wait()
+            return [[] for _ in queries]
+
+    config = ServerConfig(port=0, calls_in_flight=1)
+    async with ToolServer(searching, config) as server, httpx.AsyncClient(base_url=server.url) as http:
+        searching._retriever = Slow()
+        first = asyncio.create_task(http.post("/retrieve", json={"queries": ["fox"]}))
+        await asyncio.wait_for(entered.wait(), 30)
+        busy = await http.post("/retrieve", json={"queries": ["fox"]})
+        assert (busy.status_code, busy.headers["retry-after"]) == (429, "1")
+        go.set()
+        assert (await first).json() == {"result": [[]]}
+        assert (await http.post("/retrieve", json={"queries": ["fox"]})).status_code == 200
 
 
 @pytest.mark.parametrize("body", [{}, {"queries": "fox"}, {"queries": ["x"] * 2000}, {"queries": ["x"], "topk": 0}])
