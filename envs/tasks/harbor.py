@@ -11,6 +11,7 @@ the sandbox. What else is in it is kept in `HarborTask.unbuilt`, for whoever pla
 """
 
 import json
+import math
 import os
 import posixpath
 import re
@@ -273,9 +274,11 @@ def _table(settings: Mapping[str, Any], name: str, folder: Path) -> Mapping[str,
 
 def _number(table: Mapping[str, Any], name: str, folder: Path) -> float | None:
     value = table.get(name)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise ConfigError(f"{folder}/{_MARK}: {name} must be a positive number, got {value!r}")
-    return value if value is None else float(value)
+    return float(value)
 
 
 def _memory_mib(table: Mapping[str, Any], folder: Path) -> int | None:

@@ -127,6 +127,9 @@ def test_settings_of_either_spelling_are_read(by_hand):
         ({"task.toml": "agent = 3"}, "agent must be a table"),
         ({"task.toml": "[agent]\ntimeout_sec = -1"}, "timeout_sec must be a positive number, got -1"),
         ({"task.toml": "[agent]\ntimeout_sec = true"}, "must be a positive number, got True"),
+        ({"task.toml": "[verifier]\ntimeout_sec = nan"}, "must be a positive number, got nan"),
+        ({"task.toml": "[verifier]\ntimeout_sec = inf"}, "must be a positive number, got inf"),
+        ({"task.toml": "[environment]\nmemory_mb = inf"}, "must be a positive number, got inf"),
         ({"environment/Dockerfile": "FROM a\nCOPY 'x"}, "no task in Harbor's format: No closing quotation"),
     ],
 )
