@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,17 @@ def test_text_goes_round(tokenizer):
     @given(st.text())
     def check(text):
         assert tokenizer.decode(tokenizer.encode(text)) == text
+
+    check()
+
+
+def test_ids_are_decoded_as_the_library_decodes_them(tokenizer, model_dir):
+    whole = tokenizers.Tokenizer.from_file(str(model_dir / "tokenizer.json"))
+
+    @given(st.lists(st.integers(0, tokenizer.vocabulary_size + 2), max_size=12))
+    def check(ids):
+        assert tokenizer.byte_level
+        assert tokenizer.decode(ids) == whole.decode(ids, skip_special_tokens=False)
 
     check()
 
