@@ -4,11 +4,14 @@ import random
 import tracemalloc
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agar.ledger.toy import ToyEngine
+from agar.rollout.gateway.call import BadRequest
 from agar.rollout.gateway.chat_completions import CHAT_COMPLETIONS
 from agar.rollout.gateway.server import Gateway
-from agar.rollout.gateway.translation import ToolCache
+from agar.rollout.gateway.translation import MessageCache, ToolCache
 from agar.types import Sampling
 
 TOKENS = 32_768
@@ -50,3 +53,59 @@ async def test_a_session_of_32k_tokens_holds_less_than_two_megabytes(family):
         tracemalloc.stop()
     assert len(session.seal().nodes) > 32
     assert held < MEGABYTES * 1e6
+
+
+def read_all(bodies, *, cached):
+    """Each call, or why it was refused, as one session reads them one after the other, or as if each were the first."""
+    tools, messages, found = ToolCache(), MessageCache(), []
+    for body in bodies:
+        if not cached:
+            tools, messages = ToolCache(), MessageCache()
+        try:
+            found.append(CHAT_COMPLETIONS.read(json.dumps(body).encode(), tools, messages))
+        except BadRequest as error:
+            found.append((str(error), error.param, error.code))
+    return found
+
+
+CALL = {"id": "a", "type": "function", "function": {"name": "sh", "arguments": '{"command": "ls"}'}}
+ROWS = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Start."},
+    {"role": "user", "content": [{"type": "text", "text": "Start."}]},
+    {"role": "user", "content": "Start.", "name": "someone"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "a", "content": "1"},
+    {"role": "tool", "tool_call_id": 1, "content": "1"},
+    {"role": "nobody", "content": "Start."},
+]
+TOOLS = [
+    {"type": "function", "function": {"name": "sh", "parameters": {"type": "object", "default": value}}}
+    for value in (1, 1.0, True)
+]
+ENVELOPES = st.fixed_dictionaries(
+    {},
+    optional={
+        "n": st.sampled_from([None, 1, 2, 1.0, True, 0]),
+        "stream": st.sampled_from([None, True, False, 1]),
+        "stop": st.sampled_from(["x", ["x"], [], ""]),
+        "logprobs": st.sampled_from([True, 1, None]),
+        "temperature": st.sampled_from([0, 0.0, 1, "1"]),
+        "seed": st.sampled_from([1, True]),
+        "tools": st.sampled_from([None, [], TOOLS[:1], TOOLS[1:2], TOOLS[2:], TOOLS, [{}]]),
+        "tool_choice": st.sampled_from(["auto", "none", "required", {"type": "function", "function": {"name": "sh"}}]),
+        "response_format": st.sampled_from([{"type": "text"}, {"type": "json_object"}, {"type": "?"}]),
+        "user": st.sampled_from(["a", {"deep": [1]}]),
+        "messages": st.sampled_from([None, "Start.", {}]),
+    },
+)
+
+
+@given(st.lists(st.sampled_from(ROWS), max_size=8), st.lists(st.tuples(ENVELOPES, st.integers(0, 8)), max_size=6))
+def test_what_was_read_before_changes_nothing(rows, requests):
+    """A session's calls repeat their history and all around it; whatever is kept of that, each is read as the first."""
+    bodies = [{"messages": rows[:count], **envelope} for envelope, count in requests]
+    bodies += bodies[-1:]  # once more, as it was
+    kept, anew = read_all(bodies, cached=True), read_all(bodies, cached=False)
+    assert kept == anew
+    assert repr(kept) == repr(anew)  # where 1 and 1.0 and true are not the same
