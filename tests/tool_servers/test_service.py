@@ -9,7 +9,8 @@ async def test_an_episode_has_its_own_and_leaves_nothing(service):
     async with service.session() as one, service.session() as two:
         assert await one.call("count", {"by": 2}, timeout_s=5) == "2"
         assert await two.call("count", {"by": 1}, timeout_s=5) == "1"
-        assert [spec.name for spec in one.specs] == ["count", "refuse", "break_down", "crash", "wait"]
+        names = ["count", "refuse", "mumble", "burn", "break_down", "crash", "wait"]
+        assert [spec.name for spec in one.specs] == names
     assert service.counts == {}
     assert service.opened
 
