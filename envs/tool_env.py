@@ -14,6 +14,7 @@ from agar.envs.episode_sandbox import EpisodeSandbox
 from agar.envs.episode_tools import EpisodeTools
 from agar.envs.spaces import Observation
 from agar.errors import ConfigError, EnvError, SandboxError, ToolError
+from agar.tool_servers.text import sendable
 from agar.tool_servers.tools import Tool, tool, tools_of
 from agar.types import Message, Outcome, Reward, ToolCall, ToolSpec, Turn
 
@@ -281,7 +282,7 @@ class ToolEnv(AsyncEnv):
 
 def _held(text: str, most_chars: int) -> str:
     """What a conversation can hold of a text that an agent has shaped: no half of a surrogate pair, no end of text."""
-    whole = text.encode("utf-8", "replace").decode()
+    whole = sendable(text)
     left = len(whole) - most_chars
     return whole if left <= 0 else f"{whole[:most_chars]}\n... {left} characters left out"
 
