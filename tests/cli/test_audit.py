@@ -4,8 +4,16 @@ import json
 import subprocess
 import sys
 
+import numpy as np
+import pytest
+from tests.ledger.families.conftest import HERE, TOKENS, write_model
+
 from agar.cli.main import main
-from agar.ledger.trace import Trace, load_traces
+from agar.ledger.families import family_for
+from agar.ledger.forest import Forest
+from agar.ledger.toy import hash_logprobs
+from agar.ledger.trace import Trace, dump_traces, load_traces
+from agar.types import Finish, GroupId, Message, Outcome, Reward, Sampled, Sampling, TaskRow
 
 
 def test_a_run_passes_and_the_report_adds_up(small_run, capsys):
@@ -46,6 +54,43 @@ def test_a_model_folder_has_the_prompts_rendered_again(small_run, tmp_path, caps
     assert main(["audit", str(bad), "--model", model]) == 1
     assert "the prompt of node 0 is not what the chatml family renders" in capsys.readouterr().out
     assert main(["audit", str(small_run), "--model", str(tmp_path)]) == 2
+
+
+@pytest.fixture
+def silent_run(tmp_path):
+    """A run folder with one episode of a Qwen3 model whose reasoning is switched off; and the model."""
+    model = write_model(tmp_path / "model", (HERE / "templates" / "qwen3.jinja").read_text("utf-8"), TOKENS["qwen3"])
+    family = family_for(model, thinking=False)
+    forest = Forest(family)
+    history = [Message(role="user", content="What is in the box?")]
+    for said in ("Gold.", "Yes."):
+        plan = forest.plan(history)
+        ids = family.reply(Message(role="assistant", content=said), prompt=plan.prompt)
+        sampled = Sampled.restore(
+            token_ids=ids, logprobs=hash_logprobs(plan.prompt, ids), policy_versions=np.zeros(len(ids)),
+            finish=Finish.STOP,
+        )  # fmt: skip
+        turn = family.parse(ids, prompt=plan.prompt)
+        history += [forest.commit(plan, sampled, turn, sampling=Sampling()).turn.message()]
+        history += [Message(role="user", content="Sure?")]
+    trace = Trace(
+        trajectory="t0", group=GroupId(task="k", ordinal=0), role="agent", policy="main", task=TaskRow(key="k"),
+        nodes=tuple(forest.nodes), reward=Reward(total=1.0), outcome=Outcome.COMPLETED,
+    )  # fmt: skip
+    run = tmp_path / "run"
+    (run / "traces").mkdir(parents=True)
+    dump_traces(run / "traces" / "rollouts.jsonl", [trace])
+    (run / "recipe.json").write_text(json.dumps({"ledger": {"thinking": False}}))
+    return run, model
+
+
+def test_prompts_are_rendered_with_the_runs_own_switch_for_reasoning(silent_run, capsys):
+    run, model = silent_run
+    assert main(["audit", str(run), "--model", str(model)]) == 0, capsys.readouterr().out
+    assert main(["audit", str(run / "traces" / "rollouts.jsonl"), "--model", str(model)]) == 0
+    (run / "recipe.json").write_text(json.dumps({"ledger": {"thinking": None}}))
+    assert main(["audit", str(run), "--model", str(model)]) == 1
+    assert "I6 in t0: the prompt of node 0" in capsys.readouterr().out
 
 
 def test_many_violations_are_counted_not_all_printed(tmp_path, capsys):

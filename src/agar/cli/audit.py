@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     from agar.ledger.saved import SavedTraces
 
     saved = SavedTraces.find(options.target)
-    report = saved.audit(families(options.model))
+    report = saved.audit(families(options.model, thinking=saved.thinking))
     if options.json:
         print(json.dumps(as_json(report, files=len(saved.files)), indent=2))
     else:
@@ -46,8 +46,8 @@ def run(options: argparse.Namespace) -> int:
     return 0 if report.ok else 1
 
 
-def families(models: Sequence[str]) -> dict[str, "Family"]:
-    """The family of each policy's model folder; `*` where no policy is named.
+def families(models: Sequence[str], *, thinking: bool | None) -> dict[str, "Family"]:
+    """The family of each policy's model folder, as the run had it; `*` where no policy is named.
 
     Raises:
         ConfigError: a folder has no tokenizer, or a template that no family knows.
@@ -59,7 +59,7 @@ def families(models: Sequence[str]) -> dict[str, "Family"]:
     found = {}
     for each in models:
         policy, named, folder = each.rpartition("=")
-        found[policy if named else "*"] = family_for(folder)
+        found[policy if named else "*"] = family_for(folder, thinking=thinking)
     return found
 
 

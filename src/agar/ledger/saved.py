@@ -3,11 +3,11 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from agar.errors import ConfigError, LedgerError
 from agar.ledger.audit import audit
@@ -24,31 +24,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedTraces:
-    """Trace files, and the record policy of the run that they belong to.
+    """Trace files, and the ledger settings of the run that they belong to.
 
     Attributes:
         files: in order of their names.
         policy: the run's; the default one where a file stands alone.
+        thinking: the run's switch for reasoning in chat templates; None leaves it to the template.
     """
 
     files: tuple[Path, ...]
     policy: RecordPolicy
+    thinking: bool | None = None
 
     @classmethod
     def find(cls, target: Path) -> "SavedTraces":
         """The traces of a run folder (`traces/*.jsonl`), or one trace file.
 
         Raises:
-            ConfigError: there are none, or the run's record policy cannot be read.
+            ConfigError: there are none, or the run's ledger settings cannot be read.
         """
         if target.is_file():
-            return cls(files=(target,), policy=_policy(target.resolve().parent.parent / "recipe.json"))
+            return cls._of_run((target,), target.resolve().parent.parent)
         if not target.is_dir():
             raise ConfigError(f"there is no {target}: give a trace file, or the folder that a run printed")
         files = tuple(sorted((target / "traces").glob("*.jsonl")))
         if not files:
             raise ConfigError(f"{target} holds no traces/*.jsonl: give a run folder (run.keep_traces = true) or a file")
-        return cls(files=files, policy=_policy(target / "recipe.json"))
+        return cls._of_run(files, target)
+
+    @classmethod
+    def _of_run(cls, files: tuple[Path, ...], folder: Path) -> "SavedTraces":
+        ledger = _ledger(folder / "recipe.json")
+        return cls(files=files, policy=ledger.record, thinking=ledger.thinking)
 
     def batches(self) -> "SavedTraces":
         """The files without those of evaluations, which nobody trained on.
@@ -59,7 +66,7 @@ class SavedTraces:
         files = tuple(file for file in self.files if not file.stem.startswith("eval-"))
         if not files:
             raise ConfigError(f"{self.files[0].parent} holds evaluations only: name one of its files")
-        return SavedTraces(files=files, policy=self.policy)
+        return replace(self, files=files)
 
     def traces(self) -> Iterator[tuple[Path, Trace]]:
         """Each file with each of its traces, in order.
@@ -159,12 +166,17 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, line.removesuffix(b"\n")
 
 
-def _policy(recipe: Path) -> RecordPolicy:
+class _Ledger(BaseModel):
+    """What of a recipe's ledger settings says how its traces are read; the rest is not looked at."""
+
+    record: RecordPolicy = RecordPolicy()
+    thinking: bool | None = None
+
+
+def _ledger(recipe: Path) -> _Ledger:
     if not recipe.is_file():
-        return RecordPolicy()
+        return _Ledger()
     try:
-        return RecordPolicy.model_validate(json.loads(recipe.read_text("utf-8")).get("ledger", {}).get("record", {}))
+        return _Ledger.model_validate(json.loads(recipe.read_text("utf-8")).get("ledger", {}))
     except (OSError, ValueError, AttributeError, ValidationError) as error:
-        raise ConfigError(
-            f"the ledger.record settings of {recipe} cannot be read ({error}): mend or move it"
-        ) from error
+        raise ConfigError(f"the ledger settings of {recipe} cannot be read ({error}): mend or move it") from error
