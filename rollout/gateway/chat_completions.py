@@ -126,7 +126,8 @@ def _assistant(
         one, otherwise = read_call(call.id, call.function.name, call.function.arguments, where, spelt)
         calls.append(one)
         respelled = respelled or otherwise
-    reasoning = read.reasoning if read.reasoning_content is None else read.reasoning_content
+    spelt_out = (each for each in (read.reasoning_content, read.reasoning) if each and not each.isspace())
+    reasoning = next(spelt_out, None)  # some clients blank what they do not keep
     message = Message(role="assistant", content=content, tool_calls=tuple(calls), reasoning=reasoning)
     return ReadRow(messages=(message,), respelled=respelled, unknown=unknown)
 

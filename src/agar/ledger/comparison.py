@@ -84,7 +84,7 @@ class Comparison:
             return known[2]
         kept = node.turn.message()
         found: tuple[Difference, ...] | None
-        if sent.reasoning is not None and sent.reasoning.strip() != (kept.reasoning or "").strip():
+        if thought(sent.reasoning) not in {"", thought(kept.reasoning)}:
             found = None
         else:
             found = _reply_differences(node.id, index, kept, sent, respelled=respelled)
@@ -109,12 +109,17 @@ class Comparison:
         return message_key(message, self._canonicaliser)
 
 
+def thought(reasoning: str | None) -> str:
+    """What counts of a message's reasoning; empty where a caller left it out, blanked or not."""
+    return "" if reasoning is None else reasoning.strip()
+
+
 def _reply_differences(
     node: int, index: int, kept: Message, sent: Message, *, respelled: bool
 ) -> tuple[Difference, ...]:
     found: list[tuple[Divergence, str, str]] = []
-    if kept.reasoning and sent.reasoning is None:
-        found.append((Divergence.REASONING_DROPPED, kept.reasoning, ""))
+    if thought(kept.reasoning) and not thought(sent.reasoning):
+        found.append((Divergence.REASONING_DROPPED, thought(kept.reasoning), ""))
     if kept.text != sent.text:
         found.append((_text_difference(kept.text, sent.text), kept.text, sent.text))
     if respelled or any(a.arguments is not b.arguments for a, b in zip(kept.tool_calls, sent.tool_calls, strict=True)):

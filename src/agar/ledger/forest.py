@@ -14,7 +14,7 @@ import numpy as np
 from agar.errors import LedgerError
 from agar.ledger.canonical import Key
 from agar.ledger.canonicalisers import canonicaliser_of
-from agar.ledger.comparison import Comparison, unsampled_replies
+from agar.ledger.comparison import Comparison, thought, unsampled_replies
 from agar.ledger.config import RecordPolicy
 from agar.ledger.families.base import Family
 from agar.ledger.node import Difference, Divergence, Edge, Node
@@ -251,8 +251,8 @@ class Forest:
     def _recorded(self, message: Message) -> int | None:
         """The node whose reply a message is; its reasoning may be missing."""
         node = self._replies.get(self._trie.key(message))
-        reasoning = None if node is None else self.nodes[node].turn.reasoning
-        return node if message.reasoning in {None, reasoning} else None
+        kept = "" if node is None else thought(self.nodes[node].turn.reasoning)
+        return node if thought(message.reasoning) in {"", kept} else None
 
     def _path(self, node: int) -> Iterator[Node]:
         """From the node to its root."""

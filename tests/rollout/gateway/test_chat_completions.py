@@ -195,6 +195,29 @@ async def test_a_text_that_ends_a_reply_inside_its_reasoning_ends_it_there(serve
     assert (message.reasoning_content, message.content) == ("Hm. ", "")
 
 
+# ------------------------------------------------------------------------------------- reasoning in the history
+
+
+@pytest.mark.parametrize(
+    ("sent", "dropped"),
+    [
+        ({"reasoning_content": ""}, True),
+        ({"reasoning": " \n"}, True),
+        ({"reasoning_content": "", "reasoning": "Hm."}, False),
+    ],
+)
+async def test_reasoning_that_comes_back_blank_was_left_out_and_not_changed(serve, trained, sent, dropped):
+    async with serve(Message(role="assistant", content="gold", reasoning="Hm."), "yes") as gateway:
+        session = opened(gateway)
+        async with client_of(session) as client:
+            await chat(client)
+            await chat(client, [ASK, {"role": "assistant", "content": "gold", **sent}, MORE])
+        sealed = session.seal()
+    assert sealed.nodes[1].parent == 0
+    assert [each.kind for each in sealed.divergences] == ([Divergence.REASONING_DROPPED] if dropped else [])
+    assert len(trained(sealed)) == 1
+
+
 # ------------------------------------------------------------------------------------------------- log-probs
 
 

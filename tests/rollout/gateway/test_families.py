@@ -1,6 +1,7 @@
 """Every family in a session: calls, results, questions, a client that forgets the reasoning; and the strict audit."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from tests.ledger.families.conftest import HERE, TOKENS, write_model
@@ -44,8 +45,12 @@ def made(tmp_path_factory):
     return make
 
 
-async def play(family, writer, *, record=None, forget=False):
-    """Two questions and a tool's result; `writer` says what the model samples; `forget` drops the reasoning."""
+KEPT = object()
+"""The reasoning is sent back as it came."""
+
+
+async def play(family, writer, *, record=None, reasoning=KEPT):
+    """Two questions and a tool's result; `writer` says what the model samples; `reasoning` is sent back instead."""
     thinks = writer.thinks and not writer.opening.rstrip().endswith("</think>")
     said = [
         Message(role="assistant", tool_calls=(LOOK,) if writer.calls or writer.name == "llama3" else ()),
@@ -60,8 +65,8 @@ async def play(family, writer, *, record=None, forget=False):
         for _ in said:
             turns.append(await session.chat(messages, tools=tools))
             reply = turns[-1].message()
-            if forget:
-                reply = Message(role="assistant", content=reply.content, tool_calls=reply.tool_calls)
+            if reasoning is not KEPT:
+                reply = replace(reply, reasoning=reasoning)
             messages.append(reply)
             results = [Message(role="tool", content="gold\n", tool_call_id=call.id) for call in reply.tool_calls]
             messages += results or [AGAIN]
@@ -88,8 +93,9 @@ async def test_a_conversation_is_one_row_and_keeps_every_invariant(made, name):
 
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3.5-think", "glm-4.5", "glm-4.7", "deepseek-r1"])
-async def test_a_client_that_forgets_the_reasoning_still_gives_one_row(made, name):
-    trace, rows, turns = await play(*made(name), forget=True)
+@pytest.mark.parametrize("reasoning", [None, "", " \n"])
+async def test_a_client_that_forgets_the_reasoning_still_gives_one_row(made, name, reasoning):
+    trace, rows, turns = await play(*made(name), reasoning=reasoning)
     assert turns[1].reasoning == "It shines."
     assert {each.kind for each in trace.divergences} == {Divergence.REASONING_DROPPED}
     assert len(rows) == 1
