@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import httpx
 import pytest
 from tests.ledger.families.conftest import HERE, TOKENS, write_model
 from tests.rollout.gateway.conftest import trace_of
@@ -16,6 +17,7 @@ from agar.ledger.families.llama import Llama3
 from agar.ledger.families.model import ChatModel
 from agar.ledger.node import Divergence, Edge
 from agar.ledger.toy import ToyEngine
+from agar.ledger.trace import Trace
 from agar.rollout.gateway.server import Gateway
 from agar.types import Message, Sampling, ToolCall
 
@@ -120,3 +122,23 @@ async def test_the_capture_path_keeps_every_invariant_too(made, name):
         assert [dict(call.arguments) for call in turns[0].tool_calls] == [LOOK.arguments]
     assert {node.edge for node in trace.nodes[1:]} <= {Edge.EXTEND, Edge.UNBRIDGED, Edge.REWRITTEN}
     assert 1 <= len(rows) <= 3
+
+
+async def test_an_argument_that_no_json_can_hold_reaches_the_client_as_the_text_it_is(made):
+    family, _ = made("qwen3.5-think")
+    said = '<tool_call>\n<function=look>\n<parameter=at>\n["\\ud800"]\n</parameter>\n</function>\n</tool_call>'
+    engine = ToyEngine(lambda _: [*family.marking.encode("</think>" + said), family.stop_ids[0]])
+    schema = {"type": "object", "properties": {"at": {"type": "array", "items": {"type": "string"}}}}
+    tools = [{"type": "function", "function": {"name": "look", "parameters": schema}}]
+    async with Gateway(engines={"main": engine}, families={"main": family}) as gateway:
+        session = gateway.open(policy="main", sampling=Sampling(max_tokens=512))
+        async with httpx.AsyncClient() as http:
+            answer = await http.post(
+                f"{session.base_url}/chat/completions",
+                headers={"authorization": f"Bearer {session.id}"},
+                json={"model": "main", "messages": [{"role": "user", "content": "Look."}], "tools": tools},
+            )
+        trace = trace_of(session.seal())
+    (call,) = answer.raise_for_status().json()["choices"][0]["message"]["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"at": '["\\ud800"]'}
+    assert Trace.load(trace.dump()).dump() == trace.dump()

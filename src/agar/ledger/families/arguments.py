@@ -54,9 +54,8 @@ def _types(schema: Any) -> frozenset[str]:
 
 
 def _python(text: str) -> Any:
+    """Python's spelling of a JSON value, as JSON has it (lists for tuples, keys as text); else the text itself."""
     try:
-        value = ast.literal_eval(text)
-        json.dumps(value, allow_nan=False).encode()
+        return read_json(json.dumps(ast.literal_eval(text), allow_nan=False))
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return text
-    return value
