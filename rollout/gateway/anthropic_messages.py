@@ -34,6 +34,7 @@ from agar.rollout.gateway.bodies import (
 )
 from agar.rollout.gateway.call import BadRequest, ModelCall, OutputForm
 from agar.rollout.gateway.dialect import Dialect
+from agar.rollout.gateway.images import read_image
 from agar.rollout.gateway.messages_wire import (
     AssistantRow,
     CountRequest,
@@ -56,7 +57,7 @@ from agar.rollout.gateway.messages_wire import (
 )
 from agar.rollout.gateway.translation import MessageCache, ReadRow, ReadTools, ToolCache
 from agar.rollout.gateway.wire import Reader, unknown_fields
-from agar.types import ImagePart, Message, Part, TextPart, ToolCall, ToolSpec
+from agar.types import Message, Part, TextPart, ToolCall, ToolSpec
 
 _READ = frozenset(
     {"messages", "system", "tools", "model", "stream", "thread", "stop_sequences", "output_config", "mcp_servers"}
@@ -251,7 +252,7 @@ def _part(block: ToldBlock, where: str) -> Part:
     if isinstance(block, DocumentBlock) and source.type == "text" and data is not None:
         return TextPart(text=data)
     if isinstance(block, ImageBlock) and data is not None:
-        return ImagePart(url=f"data:{source.media_type};base64,{data}" if source.type == "base64" else data)
+        return read_image(f"data:{source.media_type};base64,{data}" if source.type == "base64" else data, where)
     raise BadRequest(f"{where} holds a block of type {block.type!r} that cannot be told to the model", where)
 
 

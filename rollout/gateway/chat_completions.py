@@ -38,9 +38,10 @@ from agar.rollout.gateway.chat_wire import (
     ToolMessage,
 )
 from agar.rollout.gateway.dialect import Dialect
+from agar.rollout.gateway.images import read_image
 from agar.rollout.gateway.translation import MessageCache, ReadRow, ReadTools, ToolCache
 from agar.rollout.gateway.wire import Reader, unknown_fields
-from agar.types import ImagePart, Message, Part, TextPart, ToolSpec
+from agar.types import Message, Part, TextPart, ToolSpec
 
 _READ = frozenset(
     {"messages", "tools", "model", "stream", "stream_options", "n", "stop", "logprobs", "top_logprobs"}
@@ -108,7 +109,7 @@ def _form(asked: ChatRequest, request: Mapping[str, Any]) -> OutputForm | None:
 def _message(row: Any, name: str, index: int, spelt: Spelt) -> ReadRow:
     where = f"{name}[{index}]"
     read, unknown = _ROW.read_row(row, where)
-    content = _told(read.content)
+    content = _told(read.content, f"{where}.content")
     if read.role == "tool":  # `isinstance` of a pydantic model is slow
         message = Message(role="tool", content=content, tool_call_id=read.tool_call_id)
     elif read.role == "assistant":
@@ -132,14 +133,14 @@ def _assistant(
     return ReadRow(messages=(message,), respelled=respelled, unknown=unknown)
 
 
-def _told(content: ChatContent) -> str | tuple[Part, ...]:
+def _told(content: ChatContent, where: str) -> str | tuple[Part, ...]:
     """Nothing, text, or parts; text alone becomes a string."""
     if not isinstance(content, list):
         return content or ""
     parts: list[Part] = []
     for part in content:
         if isinstance(part, ChatImage):
-            parts.append(ImagePart(url=part.image_url.url))
+            parts.append(read_image(part.image_url.url, where))
         else:
             parts.append(TextPart(text=part.refusal if isinstance(part, ChatRefusal) else part.text))
     return joined(parts)

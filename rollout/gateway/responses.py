@@ -25,6 +25,7 @@ from agar.rollout.gateway.bodies import (
 from agar.rollout.gateway.call import BadRequest, ModelCall, OutputForm
 from agar.rollout.gateway.chat_replies import write_error
 from agar.rollout.gateway.dialect import Dialect
+from agar.rollout.gateway.images import read_image
 from agar.rollout.gateway.response_events import PING, ResponseEvents, write_error_event, write_reply
 from agar.rollout.gateway.responses_references import conversation_of, item_of
 from agar.rollout.gateway.responses_wire import (
@@ -43,7 +44,7 @@ from agar.rollout.gateway.responses_wire import (
 )
 from agar.rollout.gateway.translation import MessageCache, ReadRow, ReadTools, ToolCache
 from agar.rollout.gateway.wire import Reader, Wire, unknown_fields
-from agar.types import ImagePart, Message, Part, TextPart, ToolSpec
+from agar.types import Message, Part, TextPart, ToolSpec
 
 _READ = frozenset({"input", "instructions", "previous_response_id", "tools", "model", "stream", "text"})
 _ORDER = ("reasoning", "message", "function_call")
@@ -143,11 +144,11 @@ def _row(row: Any, name: str, index: int, spelt: Spelt) -> ReadRow:
     where, kind = f"{name}[{index}]", _kind(row)
     if kind == "message":
         said, unknown = _MESSAGE.read_row(row, where)
-        message = Message(role="user" if said.role == "user" else "system", content=_told(said.content))
+        message = Message(role="user" if said.role == "user" else "system", content=_told(said.content, where))
         return ReadRow(messages=(message,), unknown=unknown)
     if kind == "function_call_output":
         result, unknown = _RESULT.read_row(row, where)
-        message = Message(role="tool", content=_told(result.output), tool_call_id=result.call_id)
+        message = Message(role="tool", content=_told(result.output, where), tool_call_id=result.call_id)
         return ReadRow(messages=(message,), unknown=unknown)
     raise BadRequest(f"{where} is an item of type {kind!r} that cannot be told to the model", where)
 
@@ -163,7 +164,7 @@ def _reply(items: list[Any], name: str, index: int, spelt: Spelt) -> ReadRow:
         read: Wire
         if _kind(item) == "reasoning":
             read = _REASONING.read(item, where)
-            told = _told(read.content or read.summary)
+            told = _told(read.content or read.summary, where)
             thoughts.append(told if isinstance(told, str) else "")
         elif _kind(item) == "function_call":
             read = _CALL.read(item, where)
@@ -172,20 +173,20 @@ def _reply(items: list[Any], name: str, index: int, spelt: Spelt) -> ReadRow:
             respelled = respelled or otherwise
         else:
             read = _MESSAGE.read(item, where)
-            content = _told(read.content)
+            content = _told(read.content, where)
         unknown |= unknown_fields(read, f"+{offset}." if offset else "")
     reasoning = "\n".join(thought for thought in thoughts if thought) or None
     message = Message(role="assistant", content=content, tool_calls=tuple(calls), reasoning=reasoning)
     return ReadRow(messages=(message,), respelled=respelled, unknown=unknown)
 
 
-def _told(content: SaidContent) -> str | tuple[Part, ...]:
+def _told(content: SaidContent, where: str) -> str | tuple[Part, ...]:
     if not isinstance(content, list):
         return content or ""
     parts: list[Part] = []
     for part in content:
         if isinstance(part, SaidImage):
-            parts.append(ImagePart(url=part.image_url))
+            parts.append(read_image(part.image_url, where))
         else:
             parts.append(TextPart(text=part.refusal if isinstance(part, SaidRefusal) else part.text))
     return joined(parts, "\n")

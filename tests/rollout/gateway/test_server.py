@@ -186,7 +186,7 @@ async def test_deeply_nested_tool_schemas_and_arguments_do_not_crash_it(http):
 
 
 async def test_an_image_is_refused_by_a_text_family(http):
-    part = {"type": "image_url", "image_url": {"url": "data:,"}}
+    part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     reply = await http.post("/chat/completions", json={"messages": [{"role": "user", "content": [part]}]})
     assert (reply.status_code, reply.json()["error"]["code"]) == (400, "cannot_record")
 
