@@ -141,6 +141,8 @@ class EpisodeRunner:
             # A `TimeoutError` alone says little: an engine's passed deadline is one too, and no fault of the agent's.
             if isinstance(error, TimeoutError) and clock is not None and clock.expired():
                 outcome, reason = Outcome.TRUNCATED, f"wall clock of {self._config.episode_timeout_s:g} s"
+                session.hang_up()  # the agent has ended: nobody waits for the call that it made over HTTP
+                session.seal()  # nor for one that is still on its way here
             else:
                 outcome, reason = classify(error)
         finally:

@@ -272,6 +272,34 @@ async def test_the_wall_clock_truncates_and_a_call_under_way_is_never_trained(mo
     assert emit(trace) == []
 
 
+@pytest.mark.parametrize("transport", ["direct", "http"])
+async def test_the_turns_before_the_call_in_which_the_wall_clock_ends_are_trained(model, transport, monkeypatch):
+    clocks, timeout = [], asyncio.timeout
+
+    def kept(delay_s: float | None) -> asyncio.Timeout:
+        clock = timeout(delay_s)
+        if delay_s == 1234.5:
+            clocks.append(clock)
+        return clock
+
+    monkeypatch.setattr(asyncio, "timeout", kept)
+
+    class Stalling(ToyEngine):
+        async def generate(self, ids: Any, sampling: Sampling, *, routing_key: str) -> Any:
+            if len(self.prompts) == 1:
+                clocks[0].reschedule(asyncio.get_running_loop().time())
+                await asyncio.sleep(60)
+            return await super().generate(ids, sampling, routing_key=routing_key)
+
+    reply = family_for(model).tokenizer.encode("gold<|im_end|>", special=True)
+    engine = Stalling(lambda ids: reply)
+    async with gateway_with(model, engine) as play, ChatAgent(transport=transport) as agent:
+        trace = await play(Endless, agent=agent, episode_timeout_s=1234.5)
+        assert play.gateway.open_sessions == 0
+    assert (trace.outcome, trace.reason) == (Outcome.TRUNCATED, "wall clock of 1234.5 s")
+    assert (trace.open_calls, len(trace.nodes), len(emit(trace))) == (0, 1, 1)
+
+
 async def test_a_cut_reply_is_kept_as_such(model):
     engine = ToyEngine(lambda ids: np.full(100, 65, dtype=np.int32))
     async with gateway_with(model, engine) as play:
