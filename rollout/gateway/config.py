@@ -42,4 +42,5 @@ class GatewayConfig(BaseConfig):
     """How long a request's body may take to arrive."""
 
     context_tokens: int | None = Field(default=None, ge=1)
-    """The engines' context length; a prompt and reply that would pass it end with a `length` stop. None: unlimited."""
+    """The engines' context length; a prompt and reply that would pass it end with a `length` stop. None: unlimited. A
+    recipe takes the engines' or the models' where none is set, and keeps six tokens clear, which SGLang refuses."""

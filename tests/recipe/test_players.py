@@ -14,11 +14,17 @@ from agar.config import resolve
 from agar.envs import Criterion, GradedEnv, Rubric, as_async
 from agar.envs.library.hunt import Hunt, open_box
 from agar.envs.wrappers.base import Wrapper
+from agar.errors import EngineRefused
+from agar.ledger.families import family_for
+from agar.ledger.toy import ToyEngine, write_toy_model
 from agar.ledger.trace import load_traces
 from agar.recipe.config import LedgerConfig, Recipe
-from agar.recipe.players import family_of, make_env, playing
+from agar.recipe.players import context_tokens, family_of, make_env, playing
+from agar.rollout.gateway.budget import Budget
+from agar.rollout.gateway.call import ModelCall
+from agar.rollout.gateway.server import Gateway
 from agar.sandbox.pools import SandboxPools
-from agar.types import Outcome
+from agar.types import Message, Outcome, Sampling
 
 pytest.importorskip("uvicorn")
 
@@ -195,3 +201,59 @@ async def test_an_environment_that_is_driven_in_a_thread_makes_its_own_sandboxes
         await env.astep(open_box(10, call=0))
         await env.aclose()
         assert pools.metrics()["sandbox/leases_count"] == 0
+
+
+class Reserved(ToyEngine):
+    """Refuses what SGLang does: a prompt of its context less six, or longer."""
+
+    context = 0
+
+    async def generate(self, ids, sampling, *, routing_key):
+        if len(ids) >= self.context - 6:
+            raise EngineRefused("the engine refused a request with HTTP 400: Input length exceeds the maximum")
+        return await super().generate(ids, sampling, routing_key=routing_key)
+
+
+def settings(model, *, gateway=None, engines=None):
+    return SimpleNamespace(
+        gateway=SimpleNamespace(context_tokens=gateway),
+        engines=SimpleNamespace(sglang={} if engines is None else {"context_length": engines}),
+        policies={"main": SimpleNamespace(model=model)},
+    )
+
+
+@pytest.mark.parametrize("where", ["gateway", "engines", "model"])
+async def test_a_prompt_at_the_end_of_the_context_gets_a_reply_or_a_length_stop(tmp_path, where):
+    model = write_toy_model(tmp_path)
+    family, ask = family_for(model), Message(role="user", content="Start at 0000.")
+    prompt, found = len(family.render([ask])), {}
+    reply = family.tokenizer.encode("gold " * 20, special=True)
+    for clear in range(1, 12):
+        engine = Reserved(lambda ids: reply)
+        engine.context = prompt + clear
+        (model / "config.json").write_text(
+            json.dumps({"max_position_embeddings": engine.context if where == "model" else 4096})
+        )
+        recipe = settings(model, **({} if where == "model" else {where: engine.context}))
+        async with Gateway(engines={"main": engine}, families={"main": family}) as gateway:
+            session = gateway.open(
+                policy="main", sampling=Sampling(max_tokens=64), context_tokens=context_tokens(recipe)
+            )
+            said = await session.call(ModelCall(messages=(ask,)))
+            found[clear] = said.budget or len(said.node.sampled)
+    # The last input of a reply that goes on after a publish has one token less than prompt and reply.
+    assert found == {clear: Budget.CONTEXT if clear < 7 else clear - 6 for clear in range(1, 12)}
+
+
+def test_the_shortest_context_that_anybody_names_holds(tmp_path):
+    assert context_tokens(settings(tmp_path, gateway=100, engines=50)) == 44
+    (tmp_path / "config.json").write_text("{}")
+    assert context_tokens(settings(tmp_path)) is None
+
+
+def test_a_policys_family_writes_the_date_of_the_run(tmp_path):
+    model = write_model(tmp_path / "model", "{{ strftime_now('%d %b %Y') }}<|im_end|>", TOKENS["qwen3"])
+    settings = {"policies": {"main": {"model": str(model)}}, "tasks": [{"env": "Guess-v0"}]}
+    recipe = Recipe.model_validate({**settings, "ledger": {"today": date(2024, 7, 26)}})
+    family = family_of(recipe, "main")
+    assert family.tokenizer.decode(family.render([Message(role="user", content="a")])) == "26 Jul 2024<|im_end|>"

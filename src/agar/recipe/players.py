@@ -33,6 +33,8 @@ from agar.rollout.streams import cursor_of, tasks_of
 from agar.sandbox.pools import SandboxPools
 from agar.types import Metrics, TaskRow
 
+_ENGINE_RESERVE_TOKENS = 6  # SGLang 0.5.23 refuses a prompt that leaves no more than so many of its context
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Players:
@@ -100,13 +102,16 @@ def first_tasks(config: EvaluationConfig) -> list[TaskRow]:
 
 
 def context_tokens(recipe: Recipe) -> int | None:
-    """The longest prompt and reply: as set, or else the shortest context among the models; None where none says."""
-    if recipe.gateway.context_tokens is not None:
-        return recipe.gateway.context_tokens
-    configs = [json.loads((policy.model / "config.json").read_text()) for policy in recipe.policies.values()]
-    return min(
-        (config["max_position_embeddings"] for config in configs if "max_position_embeddings" in config), default=None
-    )
+    """The longest prompt and reply: the engines' context, less what SGLang never gives away; None where none says.
+
+    The context is as set, of the gateway or of the engines, or else the shortest among the models.
+    """
+    told = [recipe.gateway.context_tokens, recipe.engines.sglang.get("context_length")]
+    known = [int(context) for context in told if context is not None]
+    if not known:
+        configs = [json.loads((policy.model / "config.json").read_text()) for policy in recipe.policies.values()]
+        known = [config["max_position_embeddings"] for config in configs if "max_position_embeddings" in config]
+    return max(min(known) - _ENGINE_RESERVE_TOKENS, 1) if known else None
 
 
 def family_of(recipe: Recipe, policy: str) -> Family:
@@ -115,7 +120,8 @@ def family_of(recipe: Recipe, policy: str) -> Family:
     Raises:
         ConfigError: its model has no tokenizer or no chat template, or they do not fit each other.
     """
-    return family_for(recipe.policies[policy].model, thinking=recipe.ledger.thinking)
+    ledger = recipe.ledger
+    return family_for(recipe.policies[policy].model, thinking=ledger.thinking, today=ledger.today)
 
 
 @asynccontextmanager
