@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from datetime import date
 
 import numpy as np
 import pytest
@@ -56,16 +57,13 @@ def test_a_model_folder_has_the_prompts_rendered_again(small_run, tmp_path, caps
     assert main(["audit", str(small_run), "--model", str(tmp_path)]) == 2
 
 
-@pytest.fixture
-def silent_run(tmp_path):
-    """A run folder with one episode of a Qwen3 model whose reasoning is switched off; and the model."""
-    model = write_model(tmp_path / "model", (HERE / "templates" / "qwen3.jinja").read_text("utf-8"), TOKENS["qwen3"])
-    family = family_for(model, thinking=False)
+def write_run(folder, family, ledger):
+    """A run folder with one episode of two calls, and ledger settings in its recipe."""
     forest = Forest(family)
     history = [Message(role="user", content="What is in the box?")]
     for said in ("Gold.", "Yes."):
         plan = forest.plan(history)
-        ids = family.reply(Message(role="assistant", content=said), prompt=plan.prompt)
+        ids = np.array([*family.tokenizer.encode(said), family.stop_ids[0]], np.int32)
         sampled = Sampled.restore(
             token_ids=ids, logprobs=hash_logprobs(plan.prompt, ids), policy_versions=np.zeros(len(ids)),
             finish=Finish.STOP,
@@ -75,20 +73,30 @@ def silent_run(tmp_path):
         history += [Message(role="user", content="Sure?")]
     trace = Trace(
         trajectory="t0", group=GroupId(task="k", ordinal=0), role="agent", policy="main", task=TaskRow(key="k"),
-        nodes=tuple(forest.nodes), reward=Reward(total=1.0), outcome=Outcome.COMPLETED,
+        nodes=tuple(forest.nodes), divergences=tuple(forest.differences), reward=Reward(total=1.0),
+        outcome=Outcome.COMPLETED,
     )  # fmt: skip
-    run = tmp_path / "run"
-    (run / "traces").mkdir(parents=True)
-    dump_traces(run / "traces" / "rollouts.jsonl", [trace])
-    (run / "recipe.json").write_text(json.dumps({"ledger": {"thinking": False}}))
-    return run, model
+    (folder / "traces").mkdir(parents=True)
+    dump_traces(folder / "traces" / "rollouts.jsonl", [trace])
+    (folder / "recipe.json").write_text(json.dumps({"ledger": ledger}))
 
 
-def test_prompts_are_rendered_with_the_runs_own_switch_for_reasoning(silent_run, capsys):
-    run, model = silent_run
+DATED = "Today: {{ strftime_now('%d %b %Y') }}{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "ledger", "other"),
+    [(None, {"thinking": False}, {"thinking": None}), (DATED, {"today": "2024-07-26"}, {"today": "2024-07-27"})],
+)
+def test_prompts_are_rendered_with_the_runs_own_ledger_settings(tmp_path, capsys, template, ledger, other):
+    template = template or (HERE / "templates" / "qwen3.jinja").read_text("utf-8")
+    model = write_model(tmp_path / "model", template, TOKENS["qwen3"])
+    run, today = tmp_path / "run", ledger.get("today")
+    family = family_for(model, thinking=ledger.get("thinking"), today=today and date.fromisoformat(today))
+    write_run(run, family, ledger)
     assert main(["audit", str(run), "--model", str(model)]) == 0, capsys.readouterr().out
     assert main(["audit", str(run / "traces" / "rollouts.jsonl"), "--model", str(model)]) == 0
-    (run / "recipe.json").write_text(json.dumps({"ledger": {"thinking": None}}))
+    (run / "recipe.json").write_text(json.dumps({"ledger": other}))
     assert main(["audit", str(run), "--model", str(model)]) == 1
     assert "I6 in t0: the prompt of node 0" in capsys.readouterr().out
 

@@ -1,6 +1,7 @@
 """A wrong recipe is refused with the fix, before anything starts."""
 
 import json
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,18 @@ def test_a_good_recipe_passes_and_survives_its_own_dump(tmp_path, model):
     dumped.write_text(found.model_dump_json())
     assert resolve(Recipe, files=[dumped]).config == found
     assert json.loads(dumped.read_text())["rollout"]["group_size"] == 8
+
+
+def test_the_date_of_chat_templates_is_that_of_the_runs_start_or_one_that_is_set(tmp_path, model):
+    before = date.today()
+    assert before <= recipe(tmp_path, model).ledger.today <= date.today()
+    assert recipe(tmp_path, model, "ledger.today=2024-07-26").ledger.today == date(2024, 7, 26)
+    file = tmp_path / "dated.toml"
+    file.write_text("[ledger]\ntoday = 2024-07-26\n" + RECIPE.format(model=model))
+    found = resolve(Recipe, files=[file])
+    assert found.config.ledger.today == date(2024, 7, 26)
+    (tmp_path / "recipe.json").write_text(found.json())
+    assert resolve(Recipe, files=[tmp_path / "recipe.json"]).config.ledger.today == date(2024, 7, 26)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from datetime import date
 from types import SimpleNamespace
 
 import pytest
@@ -253,7 +254,7 @@ def test_the_shortest_context_that_anybody_names_holds(tmp_path):
 
 def test_a_policys_family_writes_the_date_of_the_run(tmp_path):
     model = write_model(tmp_path / "model", "{{ strftime_now('%d %b %Y') }}<|im_end|>", TOKENS["qwen3"])
-    settings = {"policies": {"main": {"model": str(model)}}, "tasks": [{"env": "Guess-v0"}]}
-    recipe = Recipe.model_validate({**settings, "ledger": {"today": date(2024, 7, 26)}})
+    policies = {"main": SimpleNamespace(model=model)}
+    recipe = SimpleNamespace(policies=policies, ledger=LedgerConfig(today=date(2024, 7, 26)))
     family = family_of(recipe, "main")
     assert family.tokenizer.decode(family.render([Message(role="user", content="a")])) == "26 Jul 2024<|im_end|>"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agar.ledger.families import Family
     from agar.ledger.report import AuditReport
+    from agar.ledger.saved import SavedTraces
 
 SHOWN = 5
 """Violations printed of each invariant; `--json` has them all."""
@@ -38,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     from agar.ledger.saved import SavedTraces
 
     saved = SavedTraces.find(options.target)
-    report = saved.audit(families(options.model, thinking=saved.thinking))
+    report = saved.audit(families(options.model, saved))
     if options.json:
         print(json.dumps(as_json(report, files=len(saved.files)), indent=2))
     else:
@@ -46,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     return 0 if report.ok else 1
 
 
-def families(models: Sequence[str], *, thinking: bool | None) -> dict[str, "Family"]:
+def families(models: Sequence[str], saved: "SavedTraces") -> dict[str, "Family"]:
     """The family of each policy's model folder, as the run had it; `*` where no policy is named.
 
     Raises:
@@ -59,7 +60,7 @@ def families(models: Sequence[str], *, thinking: bool | None) -> dict[str, "Fami
     found = {}
     for each in models:
         policy, named, folder = each.rpartition("=")
-        found[policy if named else "*"] = family_for(folder, thinking=thinking)
+        found[policy if named else "*"] = family_for(folder, thinking=saved.thinking, today=saved.today)
     return found
 
 

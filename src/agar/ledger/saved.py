@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,11 +31,13 @@ class SavedTraces:
         files: in order of their names.
         policy: the run's; the default one where a file stands alone.
         thinking: the run's switch for reasoning in chat templates; None leaves it to the template.
+        today: the date that the run's chat templates wrote; None where nothing says.
     """
 
     files: tuple[Path, ...]
     policy: RecordPolicy
     thinking: bool | None = None
+    today: date | None = None
 
     @classmethod
     def find(cls, target: Path) -> "SavedTraces":
@@ -55,7 +58,7 @@ class SavedTraces:
     @classmethod
     def _of_run(cls, files: tuple[Path, ...], folder: Path) -> "SavedTraces":
         ledger = _ledger(folder / "recipe.json")
-        return cls(files=files, policy=ledger.record, thinking=ledger.thinking)
+        return cls(files=files, policy=ledger.record, thinking=ledger.thinking, today=ledger.today)
 
     def batches(self) -> "SavedTraces":
         """The files without those of evaluations, which nobody trained on.
@@ -171,6 +174,7 @@ class _Ledger(BaseModel):
 
     record: RecordPolicy = RecordPolicy()
     thinking: bool | None = None
+    today: date | None = None
 
 
 def _ledger(recipe: Path) -> _Ledger:

@@ -1,6 +1,7 @@
 """The settings of a whole run, and the checks that cross rooms."""
 
 import os
+from datetime import date
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +28,8 @@ class LedgerConfig(BaseConfig):
     """What counts as the same history, and what is kept out of training."""
     thinking: bool | None = None
     """The switch for reasoning in the models' chat templates; None leaves it to them."""
+    today: date = Field(default_factory=lambda: date.today())
+    """The date that chat templates may write; that of the run's start, for its resumes too."""
     audit: AuditMode = "strict"
     """What a broken invariant does."""
     closely: int = Field(4, ge=0)

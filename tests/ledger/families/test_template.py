@@ -1,3 +1,5 @@
+from datetime import date
+
 import pytest
 
 from agar.errors import LedgerError
@@ -6,13 +8,15 @@ from agar.ledger.families.model import ChatModel
 from agar.ledger.families.template import ChatTemplate
 from agar.types import Message, ToolCall
 
+TODAY = date(2024, 7, 26)
+
 
 @pytest.fixture(scope="module")
 def made(model_of):
     marking = Marking(ChatModel.load(model_of("qwen3")).tokenizer)
 
     def make(text, **options):
-        return ChatTemplate(text, marking=marking, variables=options.pop("variables", {}), **options)
+        return ChatTemplate(text, marking=marking, variables=options.pop("variables", {}), today=TODAY, **options)
 
     return make
 
@@ -33,6 +37,10 @@ def test_json_is_that_of_the_text_and_not_of_its_quotes(made):
     plain, ascii_only = whole.split("|")
     assert plain == '"é \\"x\\""'
     assert ascii_only == '"\\u00e9 \\"x\\""'
+
+
+def test_the_clock_that_a_template_reads_stands_still(made):
+    assert written(made("{{ strftime_now('%d %b %Y, %H:%M') }}"), user("a")) == "26 Jul 2024, 00:00"
 
 
 def test_a_template_cannot_reach_python(made):

@@ -1,18 +1,37 @@
 """Every family over generated conversations: bridges are prefixes and the template's, parse undoes reply."""
 
 import copy
+from datetime import date
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.ledger.families.conftest import TOKENS
+from tests.ledger.families.conftest import HERE, TOKENS, write_model
 
 from agar.errors import ConfigError, LedgerError
+from agar.ledger.audit import audit
+from agar.ledger.emission import emit
 from agar.ledger.families.conversations import TOOLS, message_rows, tool_rows
+from agar.ledger.families.llama import Llama3
 from agar.ledger.families.model import ChatModel
 from agar.ledger.families.qwen import Qwen25
-from agar.types import Finish, ImagePart, Message, ToolCall
+from agar.ledger.forest import Forest
+from agar.ledger.node import Edge
+from agar.ledger.toy import hash_logprobs
+from agar.ledger.trace import Trace
+from agar.types import (
+    Finish,
+    GroupId,
+    ImagePart,
+    Message,
+    Outcome,
+    Reward,
+    Sampled,
+    Sampling,
+    TaskRow,
+    ToolCall,
+)
 
 FAMILIES = [name for name in TOKENS if name not in {"glm-4.6", "deepseek-r1-0528", "qwen3.5-nothink"}]
 
@@ -268,3 +287,42 @@ class CountingTemplate:
 
     def __getattr__(self, name):
         return getattr(self._template, name)
+
+
+def test_a_conversation_keeps_its_date_past_midnight(model_of, tmp_path, monkeypatch):
+    class Clock(date):
+        day = 26
+
+        @classmethod
+        def today(cls):
+            return date(2024, 7, cls.day)
+
+    monkeypatch.setattr("agar.ledger.families.model.date", Clock)
+    template = (HERE / "templates" / "llama-layout.jinja").read_text("utf-8")
+    dated = template.replace("'Today Date: 26 Jul 2024\\n\\n'", "'Today Date: ' + strftime_now('%d %b %Y') + '\\n\\n'")
+    assert dated != template
+    model = write_model(tmp_path / "model", dated, TOKENS["llama-layout"])
+    family, undated = Llama3(ChatModel.load(model)), Llama3(ChatModel.load(model_of("llama-layout")))
+    asked, answer = Message(role="user", content="What is in it?"), Message(role="assistant", content="Gold.")
+    forest = Forest(family)
+    for history in ([asked], [asked, answer, asked]):
+        plan = forest.plan(history)
+        ids = family.reply(answer, prompt=plan.prompt)
+        assert ids.tolist() == undated.reply(answer, prompt=plan.prompt).tolist()
+        sampled = Sampled.restore(
+            token_ids=ids, logprobs=hash_logprobs(plan.prompt, ids), policy_versions=np.zeros(len(ids)),
+            finish=Finish.STOP,
+        )  # fmt: skip
+        forest.commit(plan, sampled, family.parse(ids), sampling=Sampling())
+        Clock.day += 1
+    assert [node.edge for node in forest.nodes] == [Edge.FIRST, Edge.EXTEND]
+    assert forest.nodes[0].delta.tolist() == undated.render([asked]).tolist()
+    trace = Trace(
+        trajectory="t0", group=GroupId(task="k", ordinal=0), role="agent", policy="main", task=TaskRow(key="k"),
+        nodes=tuple(forest.nodes), reward=Reward(total=1.0), outcome=Outcome.COMPLETED,
+    )  # fmt: skip
+    again = Trace.load(trace.dump())
+    for known in (family, Llama3(ChatModel.load(model, today=date(2024, 7, 26)))):
+        audit([again], emit(again), families={"main": known}).raise_if_broken()
+    of_today = audit([again], emit(again), families={"main": Llama3(ChatModel.load(model))})
+    assert [each.invariant for each in of_today.violations] == ["I6"]

@@ -42,7 +42,7 @@ class Capture:
         self.stop_ids = model.end_ids
         self._marking = Marking(model.tokenizer)
         as_objects, as_json = (
-            ChatTemplate(model.template, marking=self._marking, variables=model.variables, wire=wire)
+            ChatTemplate(model.template, marking=self._marking, variables=model.variables, today=model.today, wire=wire)
             for wire in ("object", "json")
         )
         self._template = as_objects if _takes_calls(as_objects) or not _takes_calls(as_json) else as_json

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ class ChatModel:
         tokens: named tokens that the template may read (`bos_token` and the like).
         thinking: the template's own switch for reasoning (`enable_thinking`, `thinking`); None leaves it to the
             template.
+        today: the date that the template may write; that of its reading where nothing else is said.
         end_ids: ids that end a reply, as the directory says (`eos_token`, `eos_token_id` of generation_config.json).
     """
 
@@ -27,10 +29,11 @@ class ChatModel:
     template: str
     tokens: Mapping[str, str] = field(default_factory=dict)
     thinking: bool | None = None
+    today: date = field(default_factory=lambda: date.today())
     end_ids: tuple[int, ...] = ()
 
     @classmethod
-    def load(cls, directory: str | Path, *, thinking: bool | None = None) -> "ChatModel":
+    def load(cls, directory: str | Path, *, thinking: bool | None = None, today: date | None = None) -> "ChatModel":
         """Read a model directory.
 
         Raises:
@@ -50,6 +53,7 @@ class ChatModel:
             template=template,
             tokens=tokens,
             thinking=thinking,
+            today=today or date.today(),
             end_ids=tuple(dict.fromkeys(id for id in ends if isinstance(id, int))),
         )
 

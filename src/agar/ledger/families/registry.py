@@ -3,6 +3,7 @@
 import hashlib
 import logging
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 
 from agar.errors import ConfigError
@@ -63,17 +64,18 @@ def family_named(name: str) -> FamilyFactory:
     raise ConfigError(f"no family {name!r}: registered are {', '.join(sorted(set(registered().values())))}")
 
 
-def family_for(directory: str | Path, *, thinking: bool | None = None) -> Family:
+def family_for(directory: str | Path, *, thinking: bool | None = None, today: date | None = None) -> Family:
     """The family of a model directory; the capture path where its template belongs to none, with a warning.
 
     Args:
         directory: a Hugging Face directory with a tokenizer and a chat template.
         thinking: the template's own switch for reasoning; None leaves it to the template.
+        today: the date that the template may write; None takes the day's.
 
     Raises:
         ConfigError: no tokenizer, no template, or neither fits the family.
     """
-    model = ChatModel.load(directory, thinking=thinking)
+    model = ChatModel.load(directory, thinking=thinking, today=today)
     key = template_hash(model.template)
     if key in _REGISTERED:
         return _REGISTERED[key][1](model)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime, time
 from typing import Any, Literal
 
 from agar.errors import ConfigError, LedgerError
@@ -22,6 +22,8 @@ class ChatTemplate:
         text: the template.
         marking: quotes what the messages hold.
         variables: named tokens (`bos_token`, ...) and settings (`enable_thinking`, ...) that the template may read.
+        today: the date that it may write (`strftime_now`), midnight by the hour. It stands still: prompts, bridges and
+            audits of one conversation must agree on it.
         wire: how it wants tool calls: `object` has their arguments as an object; `json` has them as JSON text, and no
             content where a message has calls and no text, as the APIs send them.
 
@@ -35,6 +37,7 @@ class ChatTemplate:
         *,
         marking: Marking,
         variables: Mapping[str, Any],
+        today: date,
         wire: Literal["object", "json"] = "object",
     ) -> None:
         import jinja2
@@ -42,7 +45,7 @@ class ChatTemplate:
         self.text = text
         self._marking, self._variables, self._wire = marking, dict(variables), wire
         try:
-            self._compiled = _environment(marking).from_string(text)
+            self._compiled = _environment(marking, today).from_string(text)
         except jinja2.TemplateError as error:
             raise ConfigError(f"the chat template is not jinja ({error}): repair it") from error
         self._compiled.globals = dict(self._compiled.globals)  # copied by every rendering: jinja's own chain is slow
@@ -146,7 +149,7 @@ _DICT_METHODS = frozenset(dir(dict))
 _LOOP_PLACES = frozenset({"first", "last", "index", "index0", "previtem", "nextitem"})
 
 
-def _environment(marking: Marking) -> Any:
+def _environment(marking: Marking, today: date) -> Any:
     """Jinja as transformers sets it up, in the sandbox that denies a template everything but its arguments."""
     from jinja2 import nodes
     from jinja2.ext import Extension, loopcontrols
@@ -197,7 +200,7 @@ def _environment(marking: Marking) -> Any:
     environment = Environment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     environment.filters["tojson"] = tojson
     environment.globals["raise_exception"] = refuse
-    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    environment.globals["strftime_now"] = datetime.combine(today, time()).strftime
     return environment
 
 

@@ -70,7 +70,9 @@ class TemplateFamily:
             self.tokenizer.added[token] for token in self.stops if token in self.tokenizer.added
         )
         self.marking = Marking(self.tokenizer)
-        self.template = ChatTemplate(model.template, marking=self.marking, variables=model.variables, wire=self.wire)
+        self.template = ChatTemplate(
+            model.template, marking=self.marking, variables=model.variables, today=model.today, wire=self.wire
+        )
         self._frames: dict[tuple[int, bool], list[str] | None] = {}  # number of results, opening -> around them
         self._question: list[Row] = [{"role": "user", "content": "."}]
         self._slot: Row = {"role": "assistant", "content": _REPLY, "reasoning_content": _REASONING}
