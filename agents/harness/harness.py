@@ -11,6 +11,7 @@ before the first reply, or because an engine failed, no model had a part in (`in
 """
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -113,6 +114,10 @@ class _Episode:
 
     async def _run(self, prompt: str, timeout_s: float) -> ExecResult:
         own = {name: self._fill(value, prompt) for name, value in self.config.env.items()}
+        if self.runs and self.config.answer_file is not None:
+            with contextlib.suppress(ToolError):  # no file, or none that could be read as an answer
+                if await self.place.read(self.config.answer_file):
+                    await self.place.write(self.config.answer_file, b"")  # the last run's answer is not this one's
         try:
             result = await self.place.exec(
                 [self._fill(word, prompt) for word in self.config.command],

@@ -74,6 +74,19 @@ async def test_an_environment_that_goes_on_is_answered_by_another_run_in_the_sam
 
 
 @pytest.mark.parametrize("isolation", PLACES)
+async def test_the_answer_of_one_run_is_not_the_answer_of_the_next(playing, program, isolation):
+    code = """
+ask("What?")
+if not os.path.exists("seen"):
+    open("answer.txt", "w").write("gold 3")
+open("seen", "w")
+"""
+    async with playing() as play:
+        await play(program(code, isolation=isolation, answer_file="answer.txt"), env=lambda: Gold(patience=3))
+        assert play.env.answers == ["gold 3", "", ""]
+
+
+@pytest.mark.parametrize("isolation", PLACES)
 async def test_words_that_no_process_can_be_given_do_not_stop_it(playing, program, isolation):
     class Odd(Gold):
         def reset(self, *, seed=None, options=None):
