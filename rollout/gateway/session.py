@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from agar.errors import AgarError, DeadlineError, EngineError, SessionClosedError
+from agar.errors import AgarError, DeadlineError, EngineError, EngineRefused, SessionClosedError
 from agar.ledger.config import RecordPolicy
 from agar.ledger.families.base import Family
 from agar.ledger.forest import Plan
@@ -310,7 +310,8 @@ class GatewaySession:
         if task.cancelled():
             return
         error = task.exception()  # seen here, in case its caller has left
-        self._failure = error if isinstance(error, (EngineError, DeadlineError)) else None
+        refused = isinstance(error, EngineRefused)  # the caller's fault: it could void an episode that it loses
+        self._failure = error if isinstance(error, (EngineError, DeadlineError)) and not refused else None
         if error is not None:
             logger.debug("a call of session %s failed: %r", self._recorder.tag, error)
 

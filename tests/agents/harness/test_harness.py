@@ -14,7 +14,7 @@ from agar.agents.config import HarnessConfig
 from agar.agents.harness.harness import Harness
 from agar.agents.harness.place import open_place
 from agar.config import resolve
-from agar.errors import ConfigError, EngineError
+from agar.errors import ConfigError, EngineError, EngineRefused
 from agar.ledger.toy import ToyEngine
 from agar.recipe.config import Recipe
 from agar.rollout.gateway.server import Gateway
@@ -150,6 +150,25 @@ async def test_an_engine_that_fails_is_not_the_programs_failure(playing, program
         assert trace.outcome is Outcome.INFRA_ERROR
         assert "nobody is there" in trace.reason
         assert rows(trace) == []
+
+
+async def test_a_call_that_the_engine_refuses_does_not_void_a_lost_episode(playing, program, rows):
+    class Refusing:
+        """Answers once, then takes no request."""
+
+        def __init__(self, engine):
+            self.engine = engine
+
+        async def generate(self, ids, sampling, *, routing_key):
+            if self.engine.prompts:
+                raise EngineRefused("a schema that it does not know")
+            return await self.engine.generate(ids, sampling, routing_key=routing_key)
+
+    code = "ask('What?')\ntry:\n    ask('And?')\nexcept OSError as error:\n    sys.exit(f'refused: {error.code}')"
+    async with playing("twelve") as told, playing(engine=Refusing(told.engine)) as play:
+        trace = await play(program(code))
+    assert (trace.outcome, trace.reason) == (Outcome.AGENT_ERROR, "the program ended with code 1: refused: 400")
+    assert len(rows(trace)) == 1
 
 
 @pytest.mark.parametrize("isolation", PLACES)
