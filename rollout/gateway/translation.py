@@ -116,6 +116,7 @@ class MessageCache:
         self._spelt: dict[str, Mapping[str, Any]] = {}
         self._remembered: dict[str, tuple[tuple[Message, ...], tuple[ToolSpec, ...]]] = {}
         self._replies: dict[str, tuple[Reply, str]] = {}
+        self._last_stop: str | None = None  # the id of the latest reply of a budget
 
     def read(
         self,
@@ -180,12 +181,18 @@ class MessageCache:
     def remember(self, reply: Reply, model: str, messages: tuple[Message, ...], tools: tuple[ToolSpec, ...]) -> None:
         """Keep a conversation for a caller that will send only what comes after it.
 
+        Replies of budgets cost nothing and have no end: of those only the latest is kept.
+
         Args:
             reply: the last reply.
             model: the model's name as the caller knows it.
             messages: the conversation, that reply included.
             tools: what it offers.
         """
+        if reply.node is None:
+            if self._last_stop is not None:
+                self.forget(self._last_stop)
+            self._last_stop = reply.id
         self._remembered[reply.id] = (messages, tools)
         self._replies[reply.id] = (reply, model)
 

@@ -3,6 +3,7 @@ import json
 import random
 import tracemalloc
 
+import httpx
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,3 +110,16 @@ def test_what_was_read_before_changes_nothing(rows, requests):
     kept, anew = read_all(bodies, cached=True), read_all(bodies, cached=False)
     assert kept == anew
     assert repr(kept) == repr(anew)  # where 1 and 1.0 and true are not the same
+
+
+async def test_what_a_session_holds_is_bounded_beyond_its_budgets(gateway, sampling):
+    session = gateway.open(policy="main", sampling=sampling, max_turns=1)
+    headers, ids = {"authorization": f"Bearer {session.id}"}, []
+    async with httpx.AsyncClient(base_url=gateway.base_url, headers=headers) as http:
+        for number in range(20):
+            said = (await http.post("/responses", json={"model": "m", "input": f"{number} {'x' * 50_000}"})).json()
+            ids.append(said["id"])
+        held = session.messages
+        assert len(held._remembered) == len(held._replies) == 2
+        assert [(await http.get(f"/responses/{id}")).status_code for id in ids] == [200, *[404] * 18, 200]
+    assert len(session.seal().nodes) == 1
