@@ -58,6 +58,10 @@ def values(turn):
         ("llama-layout", '{"name": "look", "parameters": {"at": "x"}}', [("look", {"at": "x"})]),
         ("llama-layout", '<|python_tag|>{"name": "rest", "parameters": {}}', [("rest", {})]),
         ("llama-layout", '{"name": "rest"}; {"name": "rest"}', [("rest", {}), ("rest", {})]),
+        ("qwen3", '<tool_call>{"name":"look","parameters":{"at":"x"}}</tool_call>', [("look", {"at": "x"})]),
+        ("llama-layout", '{"name": "look", "arguments": {"at": "x"}}', [("look", {"at": "x"})]),
+        ("llama-layout", '{"type": "function", "name": "rest", "parameters": {}}', [("rest", {})]),
+        ("llama-layout", '{"name": "other", "parameters": {}}', [("other", {})]),
     ],
 )
 def test_calls_are_read_in_each_familys_own_form(family_of, name, text, calls):
@@ -84,6 +88,10 @@ def test_calls_are_read_in_each_familys_own_form(family_of, name, text, calls):
         ("deepseek-v3", f"{CALL}function{SEP}look\n```json\n[1]\n```{END_CALL}", "must be an object"),
         ("deepseek-v3.1", f"{CALL}look{END_CALL}", "its separator, and JSON"),
         ("llama-layout", '{"name": "look", "parameters": ', "not JSON"),
+        ("llama-layout", '{"name": "look", "at": "x"}', "has ['at'] beside"),
+        ("llama-layout", '{"name": "rest"} {"answer": 29}', "a tool call must be"),
+        ("qwen3", '<tool_call>{"name":"look","at":"x","times":2}</tool_call>', "has ['at', 'times'] beside"),
+        ("qwen3", '<tool_call>{"name":"look","parameters":{},"arguments":{}}</tool_call>', "both arguments and"),
         ("llama-layout", "<|python_tag|>look(at='x')", "not JSON"),
     ],
 )
@@ -165,7 +173,9 @@ def test_calls_in_reasoning_are_no_calls(family_of):
 
 def test_a_json_answer_of_llama_is_an_answer(family_of):
     family = family_of("llama-layout")
-    assert parse(family, '{"answer": 29}').parse_error is None
+    for answer in ('{"answer": 29}', '{"name": "Bob", "age": 5}', '{"name": "Bob", "age": ', '{"a": 1}; {"name": "b"}'):
+        turn = parse(family, answer)
+        assert (turn.text, turn.tool_calls, turn.parse_error) == (answer, (), None)
     assert parse(family, '{"answer": 29}').text == '{"answer": 29}'
     assert parse(family, '{"name": "look", "parameters": {}}', tools=()).tool_calls == ()
 

@@ -10,6 +10,9 @@ from agar.ledger.canonical import unfit
 from agar.ledger.families.marking import Marking
 from agar.types import ToolSpec
 
+ARGUMENTS = ("arguments", "parameters")
+"""Keys of a call's arguments in JSON: templates teach one of them, and models write the other all the same."""
+
 
 class UnreadableCall(ValueError):
     """Why a call in a reply is none; goes into `Turn.parse_error`."""
@@ -57,12 +60,11 @@ class JsonCalls:
     opening: str = "<tool_call>"
     closing: str = "</tool_call>"
     around: tuple[str, ...] = ()
-    key: str = "arguments"
 
     def read(self, span: str, tools: Sequence[ToolSpec], marking: Marking) -> Call:
         """See `CallFormat.read`."""
         del tools  # JSON says what type a value has
-        return json_call(marking.unquote(span), self.key)
+        return json_call(marking.unquote(span))
 
 
 def span_after(text: str, position: int, opening: str, closing: str) -> tuple[str, int] | None:
@@ -88,16 +90,24 @@ def after_space(text: str, position: int) -> int:
 _SPACE = re.compile(r"\s*")
 
 
-def json_call(text: str, key: str) -> Call:
-    """The call in a JSON object with a `name` and its arguments under `key`.
+def json_call(text: str) -> Call:
+    """The call in a JSON object with a `name` and its arguments, under either of their keys.
 
     Raises:
-        UnreadableCall: it is no such object.
+        UnreadableCall: it is no such object, or holds what a call has no place for.
     """
     value = read_json(text)
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        raise UnreadableCall(f'a tool call must be {{"name": "...", "{key}": {{...}}}}')
-    return checked_call(value["name"], value.get(key, {}))
+        raise UnreadableCall('a tool call must be {"name": "...", "arguments": {...}}')
+    given = [key for key in ARGUMENTS if key in value]
+    if len(given) > 1:
+        raise UnreadableCall(f"tool call {value['name']!r} has both {' and '.join(ARGUMENTS)}: only one can be meant")
+    others = value.keys() - {"name", *ARGUMENTS}
+    if value.get("type") == "function":  # as the APIs write calls, and models after them
+        others -= {"type"}
+    if others:
+        raise UnreadableCall(f"tool call {value['name']!r} has {sorted(others)} beside its name and arguments")
+    return checked_call(value["name"], value[given[0]] if given else {})
 
 
 def checked_call(name: str, arguments: Any) -> Call:

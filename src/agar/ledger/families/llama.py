@@ -4,10 +4,11 @@ Nothing marks a call, so that it is looked for only where there are tools. Reaso
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from agar.errors import LedgerError
-from agar.ledger.families.calls import UnreadableCall, after_space, json_call
+from agar.ledger.families.calls import ARGUMENTS, UnreadableCall, after_space, json_call
 from agar.ledger.families.growing import GrowingReply
 from agar.ledger.families.templated import TemplateFamily
 from agar.types import Ids, Message, ToolCall, ToolSpec, Turn
@@ -36,11 +37,10 @@ class Llama3(TemplateFamily):
         if not tools or not (tagged or body.lstrip().startswith("{")):
             return turn
         try:
-            calls = _objects(body)
+            calls = _calls(body.strip(), tools, tagged=tagged)
         except UnreadableCall as reason:
-            meant = tagged or '"name"' in body  # else it is an answer that happens to be JSON
-            return Turn(text=turn.text, finish=turn.finish, parse_error=str(reason) if meant else None)
-        return Turn(tool_calls=calls, finish=turn.finish)
+            return Turn(text=turn.text, finish=turn.finish, parse_error=str(reason))
+        return Turn(tool_calls=calls, finish=turn.finish) if calls else turn
 
     def grow(
         self, tools: Sequence[ToolSpec] = (), *, prompt: Ids | None = None, holds: Sequence[str] = ()
@@ -49,25 +49,49 @@ class Llama3(TemplateFamily):
         return self._grow(prompt, holds, whole=("{", _PYTHON) if tools else ())
 
 
-def _objects(text: str) -> tuple[ToolCall, ...]:
-    """The calls of JSON objects with a semicolon or white space between them.
+def _calls(text: str, tools: Sequence[ToolSpec], *, tagged: bool) -> tuple[ToolCall, ...]:
+    """The calls of JSON objects; none where it is an answer that happens to be JSON.
 
     Raises:
-        UnreadableCall: one of them is no call.
+        UnreadableCall: it was meant as a call and is none.
     """
-    calls: list[ToolCall] = []
-    text, position = text.strip(), 0
+    try:
+        spans = list(_objects(text))
+    except UnreadableCall:
+        if tagged or any(f'"{word}"' in text for word in (*ARGUMENTS, *(tool.name for tool in tools))):
+            raise
+        return ()
+    if not tagged and not any(_meant(value, tools) for _, value in spans):
+        return ()
+    calls = [json_call(span) for span, _ in spans]
+    return tuple(
+        [ToolCall(id=f"call_{index}", name=call.name, arguments=call.arguments) for index, call in enumerate(calls)]
+    )
+
+
+def _meant(value: Any, tools: Sequence[ToolSpec]) -> bool:
+    """Whether an object is a call, well-formed or not: it names a tool that was offered, or brings arguments."""
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        return False
+    return any(key in value for key in ARGUMENTS) or any(value["name"] == tool.name for tool in tools)
+
+
+def _objects(text: str) -> Iterator[tuple[str, Any]]:
+    """JSON values with a semicolon or white space between them: the text of each, and the value.
+
+    Raises:
+        UnreadableCall: something else stands there.
+    """
+    position = 0
     while position < len(text):
         try:
-            stop = _decoder.raw_decode(text, position)[1]
+            value, stop = _decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
             raise UnreadableCall(f"a tool call is not JSON: {error}") from error
-        call = json_call(text[position:stop], "parameters")
-        calls.append(ToolCall(id=f"call_{len(calls)}", name=call.name, arguments=call.arguments))
+        yield text[position:stop], value
         position = after_space(text, stop)
         if text.startswith(";", position):
             position = after_space(text, position + 1)
-    return tuple(calls)
 
 
 _decoder = json.JSONDecoder()
