@@ -84,7 +84,7 @@ class Command:
             extra=extra,
             stdin=stdin.encode() if isinstance(stdin, str) else stdin or b"",
             timeout_s=min(deadline, _LONGEST_S),
-            refusal=_refusal(clean),
+            refusal=refusal_of(clean, extra),
         )
 
     def setenv(self) -> list[str]:
@@ -100,10 +100,20 @@ class Command:
         return ["/bin/sh", "-c", _WRAP, "sh", str(processes or 0), self.cwd, *self.words]
 
 
-def _refusal(words: Sequence[str]) -> str | None:
-    sizes = [len(word.encode()) for word in words]
+def refusal_of(words: Sequence[str], env: Mapping[str, str]) -> str | None:
+    """Why a command cannot run at all, in words for the agent; None where it can.
+
+    Args:
+        words: its arguments.
+        env: what its caller adds to its environment.
+    """
+    given = [*words, *(f"{name}={value}" for name, value in env.items())]
+    sizes = [len(word.encode("utf-8", "replace")) for word in given]
     if max(sizes) > _MAX_WORD_BYTES or sum(sizes) > _MAX_BYTES:
-        return f"the command is too long: at most {_MAX_WORD_BYTES} bytes in one argument; write a file and run it\n"
-    if any("\0" in word for word in words):
+        return (
+            f"the command is too long: at most {_MAX_WORD_BYTES} bytes in one argument or variable; "
+            "write a file and run it\n"
+        )
+    if any("\0" in word for word in given):
         return "the command holds a NUL byte\n"
     return None

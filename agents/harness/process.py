@@ -20,6 +20,7 @@ from typing import Self
 from agar.errors import SandboxError
 from agar.sandbox import guardian
 from agar.sandbox.base import ExecResult, KilledBy, Transfer
+from agar.sandbox.command import refusal_of
 from agar.sandbox.files import Workspace
 from agar.sandbox.streams import Stream
 
@@ -64,6 +65,8 @@ class ProcessPlace:
         Raises:
             SandboxError: no process could be started, or it did not end when killed.
         """
+        if (refusal := refusal_of(command, env or {})) is not None:
+            return ExecResult(code=126, stderr=refusal)
         given = self._folder / "stdin"
         given.write_bytes(stdin.encode() if isinstance(stdin, str) else stdin or b"")
         work = self._folder / "work"

@@ -100,6 +100,24 @@ async def test_words_that_no_process_can_be_given_do_not_stop_it(playing, progra
     assert trace.nodes[0].messages[0].text == "a\ufffdb c"
 
 
+@pytest.mark.parametrize("isolation", PLACES)
+@pytest.mark.parametrize("where", ["argument", "variable"])
+async def test_a_prompt_too_long_for_a_process_is_the_programs_failure(playing, program, isolation, where):
+    class Quoting(Gold):
+        def step(self, action):
+            _, reward, over, cut, info = super().step(action)
+            return action.text * 140_000, reward, over, cut, info
+
+    config = program("print(ask('What?')[:1])", isolation=isolation)
+    if where == "variable":
+        config = config.model_copy(update={"command": config.command[:-1], "env": {"TASK": "{prompt}"}})
+    async with playing("gold 3") as play:
+        trace = await play(config, env=lambda: Quoting(patience=3))
+        assert play.env.answers == ["g"]
+    assert trace.outcome is Outcome.AGENT_ERROR, trace.reason
+    assert trace.reason.startswith("the program ended with code 126: the command is too long")
+
+
 async def test_no_answer_is_an_answer_that_earns_nothing(playing, program):
     async with playing() as play:
         trace = await play(program("ask('What?')", answer_file="answer.txt"))
