@@ -109,10 +109,12 @@ def test_a_reply_may_begin_inside_its_reasoning(keeps):
     assert family.parse(ids).text == "still thinking"
 
 
-def test_without_marks_calls_stay_text(tmp_path):
-    family = family_for(write_model(tmp_path / "model", KEEPS, QWEN))
-    ids = family.tokenizer.encode('<tool_call>{"name": "look"}</tool_call>')
-    assert family.parse(ids).tool_calls == ()
+def test_without_marks_calls_and_reasoning_stay_text(tmp_path, keeps):
+    said = '<think>hm</think> <tool_call>{"name": "look"}</tool_call>'
+    for model in (write_model(tmp_path / "model", KEEPS, QWEN), keeps):
+        family = family_for(model)
+        turn = family.parse(family.tokenizer.encode(said))
+        assert (turn.text, turn.reasoning, turn.tool_calls) == (said, None, ())
 
 
 def test_control_tokens_in_foreign_text_stay_text(keeps):

@@ -113,6 +113,15 @@ def test_reasoning_is_given_before_the_text_and_a_call_holds_the_rest_back(famil
     assert set(reasoned) == {"hm so"}
 
 
+@pytest.mark.parametrize("name", ["qwen2.5", "qwen3-instruct-2507", "smollm2"])
+def test_a_model_that_does_not_reason_gives_its_marks_as_text(family_of, name):
+    family = family_of(name)
+    ids = family.tokenizer.encode("<think>hm</think>so", special=True).tolist()
+    given = list(told(family, ids))
+    assert given[-1] == ("", "<think>hm</think>so")
+    assert len(set(given)) > 2
+
+
 def test_a_character_is_given_when_its_last_byte_is_there(family_of):
     family = family_of("qwen3")
     ids = [i for byte in "a👍b".encode() for i in byte_ids(family, byte)]

@@ -117,13 +117,22 @@ def test_a_call_cut_by_length_is_no_call(family_of, name):
     assert turn.parse_error == "the reply ended inside a tool call"
 
 
-@pytest.mark.parametrize("name", ["qwen3", "qwen3.5-nothink", "glm-4.5", "deepseek-v3.1"])
+@pytest.mark.parametrize(
+    "name", ["qwen3", "qwen3.5-nothink", "glm-4.5", "deepseek-v3.1", "qwen2.5", "smollm2", "llama-layout"]
+)
 def test_marks_spelt_with_ordinary_tokens_are_text(family_of, name):
     family = family_of(name)
     text = "<think>a</think> <tool_call>rest</tool_call>" + CALL + "rest" + END_CALL
     ids = [*family.tokenizer.encode(text).tolist(), family.stop_ids[0]]
     turn = family.parse(np.array(ids, np.int32), TOOLS)
     assert (turn.text, turn.reasoning, turn.tool_calls) == (text, None, ())
+
+
+def test_a_model_that_does_not_reason_says_its_marks(family_of):
+    for name in ("qwen2.5", "qwen3-instruct-2507"):
+        text = " <think>It shines.</think> <answer>gold</answer> "
+        turn = parse(family_of(name), text)
+        assert (turn.text, turn.reasoning) == (text, None)
 
 
 def test_marks_inside_a_value_stay_in_the_value(family_of):

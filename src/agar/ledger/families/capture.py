@@ -11,7 +11,7 @@ from agar.ledger.families.calls import JsonCalls
 from agar.ledger.families.growing import GrowingReply
 from agar.ledger.families.marking import Marking
 from agar.ledger.families.model import ChatModel
-from agar.ledger.families.reply import read_reply, reasoning_mark
+from agar.ledger.families.reply import THINK, UNTHINK, read_reply, reasoning_mark
 from agar.ledger.families.template import ChatTemplate
 from agar.types import Bools, Finish, Ids, Message, ToolCall, ToolSpec, Turn
 
@@ -47,6 +47,7 @@ class Capture:
         )
         self._template = as_objects if _takes_calls(as_objects) or not _takes_calls(as_json) else as_json
         calls = JsonCalls()
+        self._thinks = {THINK, UNTHINK} <= model.tokenizer.added.keys()
         self._calls = calls if calls.opening in model.tokenizer.added else None
 
     def render(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Ids:
@@ -68,6 +69,7 @@ class Capture:
             marking=self._marking,
             calls=self._calls,
             tools=tools,
+            thinks=self._thinks,
             thinking=None if prompt is None else reasoning_mark(self._marking.last_token(prompt)),
             unopened=True,
             finish=Finish.STOP if stopped else Finish.LENGTH,

@@ -31,6 +31,7 @@ class GrowingReply:
         tokenizer: of the family; byte-level.
         stop_ids: ids that end a reply.
         calls: how calls are written; None where the family has none.
+        thinks: whether its models reason.
         thinking: the reasoning mark that the prompt ended in, where it ended in one.
         unopened: whether a closing mark of reasoning makes all before it reasoning, opened or not.
         whole: a reply that begins with one of these is read as a whole.
@@ -47,6 +48,7 @@ class GrowingReply:
         tokenizer: Tokenizer,
         stop_ids: Sequence[int],
         calls: CallFormat | None,
+        thinks: bool,
         thinking: str | None,
         unopened: bool,
         whole: Sequence[str] = (),
@@ -56,6 +58,7 @@ class GrowingReply:
         self.text: list[str] = []
         self._tokenizer, self._stop_ids = tokenizer, frozenset(stop_ids)
         self._names = {id: text for text, id in tokenizer.added.items()}
+        self._thinks = thinks
         self._calls, self._unopened, self._whole = calls is not None, unopened, tuple(whole)
         self._inside, self._stripped = thinking == THINK, thinking is not None
         marks = (calls.opening, *calls.around) if calls is not None else ()
@@ -63,7 +66,7 @@ class GrowingReply:
         # A mark that is no token of its own is looked for in the text, as `parse` does.
         spelt = tuple(mark for mark in marks if mark not in tokenizer.added)
         self._holds = {_Phase.REASONING: tuple(holds), _Phase.TEXT: (*holds, *spelt)}
-        self._spelt = {mark for mark in (THINK, UNTHINK) if mark not in tokenizer.added}
+        self._spelt = {mark for mark in (THINK, UNTHINK) if thinks and mark not in tokenizer.added}
         self._phase = _Phase.START
         self._tail = ""  # what is not yet sure
         self._stop: int | None = None  # ends the reply, if it is the last
@@ -91,7 +94,7 @@ class GrowingReply:
         self._tail += self._decoder.decode(b"", final=True)
         self._decoder.reset()
         self._settle()
-        if self._phase is _Phase.START and not (name == THINK and not self._tail.strip()):
+        if self._phase is _Phase.START and not (self._thinks and name == THINK and not self._tail.strip()):
             self._begin(name)
         if self._phase is _Phase.START:
             self._enter(_Phase.REASONING)

@@ -38,6 +38,7 @@ def read_reply(
     marking: Marking,
     calls: CallFormat | None,
     tools: Sequence[ToolSpec],
+    thinks: bool,
     thinking: str | None,
     unopened: bool,
     finish: Finish,
@@ -52,11 +53,14 @@ def read_reply(
         marking: of the family's tokenizer.
         calls: how calls are written; None where the family has none.
         tools: what was offered.
+        thinks: whether its models reason; else marks of reasoning are text like any other.
         thinking: the reasoning mark that the prompt ended in, where it ended in one.
         unopened: whether a closing mark of reasoning makes all before it reasoning, opened or not.
         finish: why the reply ended.
     """
-    reasoning, rest = split_reasoning(reply, inside=thinking == THINK, unopened=unopened)
+    reasoning, rest = None, reply
+    if thinks:
+        reasoning, rest = split_reasoning(reply, inside=thinking == THINK, unopened=unopened)
     text: list[str] = []
     found: list[ToolCall] = []
     error: str | None = None

@@ -121,6 +121,7 @@ class TemplateFamily:
             marking=self.marking,
             calls=self.calls,
             tools=tools,
+            thinks=self.thinks,
             thinking=self._thinking(prompt),
             unopened=self._unopened,
             finish=Finish.STOP if stopped else Finish.LENGTH,
@@ -213,6 +214,7 @@ class TemplateFamily:
             tokenizer=self.tokenizer,
             stop_ids=self.stop_ids,
             calls=self.calls,
+            thinks=self.thinks,
             thinking=self._thinking(prompt),
             unopened=self._unopened,
             whole=whole,
@@ -266,6 +268,8 @@ class TemplateFamily:
 
     def _thinking(self, prompt: Ids | None) -> str | None:
         """The reasoning mark that a prompt ends in, as its last control token."""
+        if not self.thinks:
+            return None
         return reasoning_mark(self.marking.last_token(self.marking.ids(self._opening) if prompt is None else prompt))
 
     def _require(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
