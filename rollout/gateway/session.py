@@ -72,6 +72,7 @@ class GatewaySession:
         self._in_flight = InFlight("this session", limits.calls_in_flight, in_flight)
         self._deadlines = deadlines or Deadlines(limits.call_timeout_s)
         self._open: set[asyncio.Task[Reply]] = set()
+        self._given_up: set[asyncio.Task[Reply]] = set()  # of those, the ones that are being cancelled
         self._waiting: dict[asyncio.Task[Reply], list[asyncio.Future[None]]] = {}  # callers of a call under way
         self._live: dict[asyncio.Task[Reply], LiveReply] = {}  # of streams under way
         self._replies: dict[bytes, asyncio.Task[Reply] | Reply] = {}  # by fingerprint; a task while it is under way
@@ -125,7 +126,7 @@ class GatewaySession:
     def hang_up(self) -> None:
         """Give up the calls under way, whose callers are gone for good; nobody retries the ones before them either."""
         for task in self._open:
-            task.cancel()
+            self._give_up(task)
         self._replies.clear()
 
     async def __call__(self, messages: Sequence[Message], *, tools: Sequence[ToolSpec] = ()) -> Turn:
@@ -190,7 +191,7 @@ class GatewaySession:
     def seal(self) -> SealedSession:
         """End the session: revoke its key, cancel what is under way, and give its record. May be called again."""
         if self._sealed is None:
-            open_calls = [task for task in self._open if not task.done() and not task.cancelling()]
+            open_calls = [task for task in self._open if not task.done() and task not in self._given_up]
             self._sealed = SealedSession(
                 nodes=tuple(self._forest.nodes),
                 divergences=tuple(self._forest.differences),
@@ -201,7 +202,7 @@ class GatewaySession:
                 family=self._family,
             )
             for task in open_calls:
-                task.cancel()
+                self._give_up(task)
             self._on_seal(self)
         return self._sealed
 
@@ -230,7 +231,7 @@ class GatewaySession:
             await done
         except asyncio.CancelledError:
             if call.fingerprint is None or (call.stream and len(waiting) == 1):
-                task.cancel()
+                self._give_up(task)
             raise
         finally:
             waiting.remove(done)
@@ -293,15 +294,21 @@ class GatewaySession:
         """An identical call under way, or its reply where nothing was built upon it."""
         known = None if fingerprint is None else self._replies.get(fingerprint)
         if isinstance(known, asyncio.Task):
-            # Done without a reply: it failed, or a budget answered. Being cancelled: its caller has left.
-            return None if known.done() or known.cancelling() else known
+            # Done without a reply: it failed, or a budget answered. Given up: its caller has left.
+            return None if known.done() or known in self._given_up else known
         if known is None or any(reply.node and self._forest.has_children(reply.node.id) for reply in known.choices):
             return None
         return known
 
+    def _give_up(self, task: asyncio.Task[Reply]) -> None:
+        """Cancel a call for good. Deadlines cancel it too, and it goes on: `cancelling()` does not tell them apart."""
+        self._given_up.add(task)
+        task.cancel()
+
     def _finished(self, call: ModelCall, task: asyncio.Task[Reply]) -> None:
         self._in_flight.leave(call.n)
         self._open.discard(task)
+        self._given_up.discard(task)
         for done in self._waiting.get(task, ()):
             if not done.done():
                 done.set_result(None)
