@@ -81,6 +81,25 @@ def test_every_field_returns_as_it_was(trace):
     assert type(again.nodes[0].turn.tool_calls[0].arguments["f"]) is float
 
 
+def test_whole_numbers_return_to_the_same_bytes_where_floats_are_declared(trace):
+    (node,) = trace.nodes
+    sampling = Sampling(temperature=1, top_p=1, min_p=0)
+    whole = replace(
+        trace,
+        nodes=(replace(node, sampling=sampling, requested={"temperature": 1}),),
+        reward=Reward(total=1, parts={"right": 1, "brief": np.float32(0)}),
+        turn_rewards={0: 1},
+    )
+    line = whole.dump()
+    assert Trace.load(line).dump() == line
+    told = json.loads(line)["trace"]
+    assert str(told["reward"]) == "{'total': 1.0, 'parts': {'right': 1.0, 'brief': 0.0}}"
+    assert str(told["turn_rewards"]) == "{'0': 1.0}"
+    (told,) = told["nodes"]
+    assert str((told["sampling"]["temperature"], told["sampling"]["top_k"])) == "(1.0, -1)"
+    assert str(told["requested"]) == "{'temperature': 1}"  # nothing declares what that is
+
+
 def test_a_file_of_traces(tmp_path, trace):
     assert dump_traces(tmp_path / "t.jsonl", [trace, trace]) == 2
     assert [t.dump() for t in load_traces(tmp_path / "t.jsonl")] == [trace.dump()] * 2

@@ -101,7 +101,10 @@ def _encode(value: Any) -> Any:
             "side": {name: _encode(array) for name, array in value.side.items()},
         }
     if names := _names(value.__class__):
-        return {name: _encode(getattr(value, name)) for name in names}
+        told = {name: _encode(getattr(value, name)) for name in names}
+        for name in _floats(value.__class__):
+            told[name] = _as_floats(told[name])
+        return told
     if isinstance(value, np.ndarray):
         little = value.astype(value.dtype.newbyteorder("<"), copy=False)
         data = base64.b64encode(little.tobytes()).decode("ascii")
@@ -115,6 +118,13 @@ def _encode(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     return value
+
+
+def _as_floats(value: Any) -> Any:
+    """`1` as `1.0`, which is what is read again where a number with a fraction is declared."""
+    if isinstance(value, dict):
+        return {key: _as_floats(item) for key, item in value.items()}
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _decode(value: Any, kind: Any) -> Any:
@@ -187,6 +197,23 @@ def _array(value: Any) -> np.ndarray[Any, Any]:
 def _names(kind: type[Any]) -> tuple[str, ...]:
     """The fields of a dataclass; none of anything else."""
     return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
+
+
+@cache
+def _floats(kind: type[Any]) -> tuple[str, ...]:
+    """The fields of a dataclass that are declared as a float (or None), or as a table of floats."""
+    try:
+        hints = _hints(kind)  # type: ignore[arg-type]
+    except NameError:  # somebody's dataclass in a payload, whose annotations only a type checker can read
+        return ()
+    return tuple(name for name, hint in hints.items() if _declares_floats(hint))
+
+
+def _declares_floats(hint: Any) -> bool:
+    origin, arguments = _parts(hint)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return arguments[1] is float
+    return hint is float or set(arguments) == {float, types.NoneType}
 
 
 @cache
