@@ -34,6 +34,7 @@ class Connection(HttpToolsProtocol):
         self._unread: asyncio.TimerHandle | None = None  # set while the client must read first
         self._patience: asyncio.TimerHandle | None = None  # set while a head is awaited
         self._head_bytes = 0
+        self._in_body = False  # also while the rest of one comes that was refused: its client reads when it has sent it
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
@@ -50,7 +51,7 @@ class Connection(HttpToolsProtocol):
         """Take bytes of a head, as long as there are not too many, or of a body."""
         if self.cycle is None or self.cycle.response_complete:
             self._await_head()
-        if self._patience is not None:
+        if self._patience is not None and not self._in_body:
             self._head_bytes += len(data)
         super().data_received(data)
         if self._patience is not None and self._head_bytes > _HEAD_BYTES:
@@ -64,7 +65,13 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The head is here."""
         self._stop_waiting()
+        self._in_body = True
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The body is here."""
+        self._in_body = False
+        super().on_message_complete()
 
     def pause_writing(self) -> None:
         """The transport is full: the client must read."""

@@ -159,6 +159,23 @@ async def test_a_body_beyond_the_limit_is_a_413_of_the_dialect(family, engine, h
         assert error["type"] == ("request_too_large" if "messages" in path else "invalid_request_error")
 
 
+@pytest.mark.parametrize(("kind", "status"), [("application/json", 413), ("text/plain", 415)])
+async def test_a_client_that_still_sends_learns_why_it_is_refused(family, engine, http, kind, status):
+    config = GatewayConfig(body_bytes=2048)
+    async with Gateway(engines={"main": engine}, families={"main": family}, config=config) as gateway:
+        url = url_of(opened(gateway), "/v1/chat/completions")
+        body = b'"' + b"x" * (8 << 20) + b'"'
+
+        async def pieces():
+            for at in range(0, len(body), 1 << 20):
+                yield body[at : at + (1 << 20)]
+
+        for content in (body, pieces()):
+            reply = await http.post(url, content=content, headers={"content-type": kind})
+            assert reply.status_code == status
+        assert (await http.post(url, json={"messages": [ASK]})).status_code == 200
+
+
 @pytest.mark.parametrize("path", BODIES)
 async def test_a_body_that_does_not_arrive_is_a_408_of_the_dialect(family, engine, path):
     config = GatewayConfig(body_timeout_s=0.05)
