@@ -40,6 +40,13 @@ def test_evaluations_are_left_out_unless_wanted(small_run, tmp_path, capsys):
     assert "2 rows of 2 episodes" in capsys.readouterr().out
 
 
+def test_a_policy_is_named_or_found_missing(small_run, tmp_path, capsys):
+    assert main(["export", str(small_run), "--to", "atif", "--policy", "main", str(tmp_path / "out")]) == 0
+    assert "4 rows of 4 episodes" in capsys.readouterr().out
+    assert main(["export", str(small_run), "--to", "atif", "--policy", "other", str(tmp_path / "none")]) == 2
+    assert "no trace is of policy 'other': there are main" in capsys.readouterr().err
+
+
 def test_every_shape_has_its_line_of_help():
     assert list(SHAPES) == list(TARGETS)
 

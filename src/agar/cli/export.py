@@ -21,13 +21,14 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--evaluations", action="store_true", help="export a run's evaluation episodes too; only batches otherwise"
     )
+    parser.add_argument("--policy", metavar="NAME", help="take its episodes only; slime and verl train one policy")
 
 
 def run(options: argparse.Namespace) -> int:
     """Write the files and say what is not in them.
 
     Raises:
-        ConfigError: there are no traces, or the folder is not empty.
+        ConfigError: there are no traces, the folder is not empty, or the policy must be named or is not there.
         LedgerError: a line is no trace of this version.
         MissingExtraError: the shape needs a package that is not installed.
     """
@@ -39,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         every, saved = saved, saved.batches()
         if skipped := len(every.files) - len(saved.files):
             print(f"{skipped} evaluation files are left out (--evaluations takes them too)", file=sys.stderr)
-    report = export(saved, options.to, options.out)
+    report = export(saved, options.to, options.out, policy=options.policy)
     print(f"{options.out}: {report.rows} rows of {report.episodes} episodes in {report.files} files")
     for reason, count in sorted(report.without_rows.items()):
         print(f"  {count} episodes gave no row: {reason}")

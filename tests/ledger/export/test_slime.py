@@ -10,7 +10,7 @@ from tests.ledger.export.conftest import CALLS, grown, same
 from agar.ledger.emission import emission
 from agar.ledger.export.slime import STATUS, SlimeTarget, slime_row
 from agar.ledger.export.target import Episode
-from agar.types import Outcome, Sampled
+from agar.types import GroupId, Outcome, Sampled
 
 FIELDS = {
     "group_index", "index", "rollout_id", "prompt", "tokens", "multimodal_inputs", "multimodal_train_inputs",
@@ -26,7 +26,7 @@ READ_ELSEWHERE = {"raw_reward", "round_number", "source_name"}
 
 @pytest.fixture
 def rows(episode):
-    return [slime_row(episode, sample) for sample in episode.emission.samples]
+    return [slime_row(episode, sample, 5) for sample in episode.emission.samples]
 
 
 def test_every_field_is_one_of_slimes(rows):
@@ -60,11 +60,29 @@ def test_rows_of_one_episode_are_one_rollout_with_the_whole_reward_each(rows):
     assert rows[1]["prompt"] == [{"role": "user", "content": "Sum up."}]
 
 
+def test_a_group_is_of_one_task_one_role_and_one_batch(episode, tmp_path):
+    torch = pytest.importorskip("torch")
+    trace, target = episode.trace, SlimeTarget(tmp_path)
+    attempts = [
+        ("step-000001", trace),
+        ("step-000001", replace(trace, trajectory="k#5/1")),
+        ("step-000001", replace(trace, role="judge")),
+        ("step-000001", replace(trace, group=GroupId(task="l", ordinal=5))),
+        ("step-000002", trace),
+    ]
+    for number, (batch, each) in enumerate(attempts):
+        target.add(Episode(batch=batch, number=number, trace=each, emission=emission(each)))
+    target.close()
+    rows = [row for n in (0, 1) for row in torch.load(tmp_path / f"{n}.pt", weights_only=False)["samples"]]
+    groups = {row["index"]: row["group_index"] for row in rows}
+    assert [groups[index] for index in range(5)] == [0, 0, 1, 2, 3]
+
+
 @given(CALLS)
 def test_a_training_row_comes_back_from_it_bit_for_bit(family, calls):
     episode = grown(family, calls)
     for sample in episode.emission.samples:
-        row = slime_row(episode, sample)
+        row = slime_row(episode, sample, 5)
         pad = [0] * (len(row["tokens"]) - row["response_length"])
         agar = row["metadata"]["agar"]
         same(sample, agar, row["tokens"], [*pad, *row["loss_mask"]], [*pad, *row["rollout_log_probs"]])
@@ -103,7 +121,7 @@ def test_the_side_arrays_that_slime_knows_are_laid_out_as_it_reads_them(episode,
     context = int(np.flatnonzero(~sample.loss_mask[start:])[0]) + start
     kept[context] = [9, 9, 9]
     teacher = -np.arange(length, dtype=np.float32)
-    row = slime_row(episode, replace(sample, side={"kept_vocabulary": kept, "teacher_logprobs": teacher}))
+    row = slime_row(episode, replace(sample, side={"kept_vocabulary": kept, "teacher_logprobs": teacher}), 5)
     offsets = row["rollout_top_p_token_offsets"]
     assert len(offsets) == row["response_length"] + 1
     assert row["rollout_top_p_token_ids"] == [4, 5, 6, 7, 8]

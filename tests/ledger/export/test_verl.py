@@ -54,8 +54,8 @@ def test_a_training_row_comes_back_from_it_bit_for_bit(family, calls):
 
 def test_keys_tell_the_rows_of_one_episode_as_verl_splits_them(rows):
     split = [row["key"].rsplit("_", 2) for row in rows]
-    assert split == [["k#5", "7", "0"], ["k#5", "7", "1"]]
-    assert [row["uid"] for row in rows] == ["k#5", "k#5"]
+    assert split == [["k#5:agent", "7", "0"], ["k#5:agent", "7", "1"]]
+    assert [row["uid"] for row in rows] == ["k#5:agent", "k#5:agent"]
 
 
 def test_a_parquet_file_for_each_batch(episode, tmp_path, rows):

@@ -44,6 +44,21 @@ def test_evaluations_are_not_batches(run):
         SavedTraces(files=run.files[:1], policy=run.policy).batches()
 
 
+@pytest.mark.parametrize("to", ["slime", "verl"])
+def test_traces_of_two_policies_are_not_one_training_set(trace, tmp_path, to):
+    pytest.importorskip({"slime": "torch"}.get(to, "pyarrow"))
+    file = tmp_path / "traces.jsonl"
+    dump_traces(file, [replace(trace, policy="a"), replace(trace, policy="b", role="judge")])
+    saved = SavedTraces.find(file)
+    with pytest.raises(ConfigError, match=f"{to} trains one policy and these traces are of a, b: .*--policy"):
+        export(saved, to, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(ConfigError, match="no trace is of policy 'c': there are a, b"):
+        export(saved, to, tmp_path / "out", policy="c")
+    assert export(saved, to, tmp_path / "out", policy="b").episodes == 1
+    assert export(saved, "atif", tmp_path / "both").episodes == 2
+
+
 def test_a_folder_with_something_in_it_is_refused(run, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").touch()

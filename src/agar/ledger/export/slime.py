@@ -9,7 +9,7 @@ from typing import Any
 
 from agar.errors import MissingExtraError
 from agar.ledger.export.target import Episode, prompt_length, provenance
-from agar.types import Message, Outcome, Sample
+from agar.types import GroupId, Message, Outcome, Sample
 
 STATUS: Mapping[Outcome, str] = {
     Outcome.COMPLETED: "completed",
@@ -50,6 +50,7 @@ class SlimeTarget:
         self._out = out
         self._batch: str | None = None
         self._rows: list[dict[str, Any]] = []
+        self._groups: dict[tuple[str, GroupId, str], int] = {}  # batch, group, role -> number
         self._files = 0
 
     def losses(self, episode: Episode) -> Iterable[str]:
@@ -78,7 +79,9 @@ class SlimeTarget:
         if episode.batch != self._batch:
             self._flush()
             self._batch = episode.batch
-        rows = [slime_row(episode, sample) for sample in episode.emission.samples]
+        of = (episode.batch, episode.trace.group, episode.trace.role)
+        number = self._groups.setdefault(of, len(self._groups))
+        rows = [slime_row(episode, sample, number) for sample in episode.emission.samples]
         self._rows += rows
         return len(rows)
 
@@ -94,8 +97,10 @@ class SlimeTarget:
             self._rows = []
 
 
-def slime_row(episode: Episode, sample: Sample) -> dict[str, Any]:
+def slime_row(episode: Episode, sample: Sample, group: int) -> dict[str, Any]:
     """One training row as the dict that slime's `Sample.from_dict` takes.
+
+    `group` numbers the attempts that are compared with each other: those at a task, of one role.
 
     Rows of one episode share `index` and `rollout_id`, so that slime takes them as one rollout; each carries the whole
     reward, as slime's own fan-out does. Log-probs are float32 values written as Python floats, exactly.
@@ -104,7 +109,7 @@ def slime_row(episode: Episode, sample: Sample) -> dict[str, Any]:
     root = episode.trace.nodes[sample.meta["spans"][0][0]]
     trained = sample.policy_versions[sample.loss_mask].tolist()
     return {
-        "group_index": sample.group.ordinal,
+        "group_index": group,
         "index": episode.number,
         "rollout_id": episode.number,
         "prompt": [_message(message) for message in root.messages],

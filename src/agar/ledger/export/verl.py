@@ -90,7 +90,7 @@ def verl_row(episode: Episode, index: int) -> dict[str, Any]:
     """
     trace, sample = episode.trace, episode.emission.samples[index]
     start = prompt_length(sample)
-    uid = f"{sample.group.task}#{sample.group.ordinal}"
+    uid = f"{sample.group.task}#{sample.group.ordinal}:{sample.role}"  # roles are not compared with each other
     replies = [trace.nodes[span[0]] for span in sample.meta["spans"]]
     trained = sample.policy_versions[sample.loss_mask]
     return {

@@ -21,6 +21,8 @@ TARGETS: Mapping[str, Callable[[Path], Target]] = {
     "parquet": ParquetTarget,
 }
 """The shapes, by name; each is made with the folder that it writes into."""
+ONE_POLICY = frozenset({"slime", "verl"})
+"""Shapes that another program trains one model on, without looking whose tokens they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,7 @@ class ExportReport:
     concerned: Mapping[str, int] = field(default_factory=dict)
 
 
-def export(saved: SavedTraces, to: str, out: Path) -> ExportReport:
+def export(saved: SavedTraces, to: str, out: Path, *, policy: str | None = None) -> ExportReport:
     """Write saved traces in another program's shape, one trace at a time.
 
     The rows are emitted again from the stored ids, under the run's own record policy; what was left out for its
@@ -54,20 +56,26 @@ def export(saved: SavedTraces, to: str, out: Path) -> ExportReport:
         saved: the traces.
         to: a name of `TARGETS`.
         out: the folder to write into; it is made, and must be empty.
+        policy: whose traces to take; None takes all, where the shape may mix policies or there is one only.
 
     Raises:
-        ConfigError: the shape is unknown, or the folder is not empty or cannot be made.
+        ConfigError: the shape is unknown, the folder is not empty or cannot be made, or the policy must be named or is
+            not among the traces.
         LedgerError: a line is no trace of this version.
         MissingExtraError: the shape needs a package that is not installed.
     """
     if to not in TARGETS:
         raise ConfigError(f"there is no export to {to!r}: name one of {', '.join(TARGETS)}")
+    if policy is not None or to in ONE_POLICY:
+        _require(policy, sorted({trace.policy for _, trace in saved.traces()}), to)
     _make(out)
     target = TARGETS[to](out)
     episodes = rows = 0
     without: Counter[str] = Counter()
     concerned: Counter[str] = Counter()
     for file, trace in saved.traces():
+        if policy is not None and trace.policy != policy:
+            continue
         episode = Episode(batch=file.stem, number=episodes, trace=trace, emission=emission(trace, saved.policy))
         episodes += 1
         added = target.add(episode)
@@ -85,6 +93,13 @@ def export(saved: SavedTraces, to: str, out: Path) -> ExportReport:
         unread={name: target.unread[name] for name in concerned},
         concerned=dict(concerned),
     )
+
+
+def _require(policy: str | None, found: list[str], to: str) -> None:
+    if policy is None and len(found) > 1:
+        raise ConfigError(f"{to} trains one policy and these traces are of {', '.join(found)}: choose one (--policy)")
+    if policy is not None and policy not in found:
+        raise ConfigError(f"no trace is of policy {policy!r}: there are {', '.join(found) or 'none'}")
 
 
 def _make(out: Path) -> None:
