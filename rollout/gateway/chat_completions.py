@@ -129,7 +129,8 @@ def _assistant(
         respelled = respelled or otherwise
     spelt_out = (each for each in (read.reasoning_content, read.reasoning) if each and not each.isspace())
     reasoning = next(spelt_out, None)  # some clients blank what they do not keep
-    message = Message(role="assistant", content=content, tool_calls=tuple(calls), reasoning=reasoning)
+    said = content or read.refusal or ""
+    message = Message(role="assistant", content=said, tool_calls=tuple(calls), reasoning=reasoning)
     return ReadRow(messages=(message,), respelled=respelled, unknown=unknown)
 
 

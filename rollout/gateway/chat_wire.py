@@ -72,6 +72,7 @@ class AssistantMessage(Wire):
     """The same under another name."""
     tool_calls: list[ChatCall] | None = None
     refusal: str | None = None
+    """Told as text where there is no content."""
     annotations: list[Any] | None = None
     parse_error: str | None = None
 

@@ -401,3 +401,14 @@ async def test_what_real_programs_sent_is_accepted_and_continues_its_path(serve,
     foreign = Divergence.FOREIGN_REPLY in {difference.kind for difference in sealed.divergences}
     assert foreign == name.startswith("smolagents")
     assert len(trained(sealed)) == PARENTS[name].count(None)
+
+
+@pytest.mark.parametrize(("content", "told"), [(None, "I will not."), ("", "I will not."), ("Gold.", "Gold.")])
+async def test_a_refusal_in_the_history_is_told_where_there_is_no_content(serve, content, told):
+    async with serve("end") as gateway:
+        session = opened(gateway)
+        refused = {"role": "assistant", "content": content, "refusal": "I will not."}
+        async with client_of(session) as client:
+            await chat(client, [ASK, refused, MORE])
+        [node] = session.seal().nodes
+    assert [message.text for message in node.messages] == ["Start.", told, "Go on."]
