@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from agar.errors import AgarError, DeadlineError, EngineError, EngineRefused, SessionClosedError
+from agar.errors import AgarError, DeadlineError, EngineAborted, EngineError, EngineRefused, SessionClosedError
 from agar.ledger.config import RecordPolicy
 from agar.ledger.families.base import Family
 from agar.ledger.forest import Plan
@@ -267,7 +267,11 @@ class GatewaySession:
             raise
         for reply in sampled:
             self._account.add(reply)
-        answer = self._recorder.commit(call, plan, sampled, samplings)
+        try:
+            answer = self._recorder.commit(call, plan, sampled, samplings)
+        except EngineAborted:
+            self._account.turns -= 1  # it is in the record, but the caller has had no turn
+            raise
         if live is not None:
             answer = live.end(answer)
         if call.fingerprint is not None:

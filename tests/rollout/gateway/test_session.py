@@ -215,6 +215,27 @@ async def test_an_aborted_reply_is_recorded_and_not_answered(family, sampling):
         assert [node.sampled.finish for node in session.seal().nodes] == [Finish.ABORT]
 
 
+@pytest.mark.parametrize("replies", [1, 2])
+async def test_a_call_whose_reply_was_aborted_takes_no_turn(family, engine, sampling, replies):
+    class AbortingOnce:
+        aborted = False
+
+        async def generate(self, ids, sampling, *, routing_key):
+            if self.aborted:
+                return await engine.generate(ids, sampling, routing_key=routing_key)
+            self.aborted = True
+            return Sampled.restore(token_ids=[50], logprobs=[-1.0], policy_versions=[0], finish=Finish.ABORT)
+
+    async with Gateway(engines={"main": AbortingOnce()}, families={"main": family}) as gateway:
+        session = gateway.open(policy="main", sampling=sampling, max_turns=1)
+        ask = ModelCall(messages=(ASK,), n=replies)
+        with pytest.raises(EngineAborted):
+            await session.call(ask)
+        assert (await session.call(ask)).budget is None
+        assert (await session.call(ask)).budget is Budget.TURNS
+        assert len(session.seal().nodes) == 2 * replies
+
+
 async def test_a_silent_engine_is_a_deadline_that_names_what_it_waited_for(family, engine, sampling):
     config = GatewayConfig(call_timeout_s=0.02)
     async with Gateway(engines={"main": Stalling(engine)}, families={"main": family}, config=config) as gateway:
