@@ -13,6 +13,8 @@ from agar.types import Part, TextPart, ToolCall, ToolSpec
 
 Spelt = Mapping[str, Mapping[str, Any]]
 """Tool arguments that went out, by their text."""
+Fingerprint = hashlib.blake2b
+"""What a fingerprint is made with."""
 
 
 def read_object(body: bytes) -> dict[str, Any]:
@@ -37,7 +39,14 @@ def fingerprint(body: bytes, request: Mapping[str, Any], *, dialect: bytes, stre
     """
     if stream:
         body = compact({name: value for name, value in request.items() if name not in ("stream", "stream_options")})
-    return hashlib.blake2b(body, digest_size=16, person=dialect).digest()
+    hashed = begin_fingerprint(dialect)
+    hashed.update(body)
+    return hashed.digest()
+
+
+def begin_fingerprint(dialect: bytes) -> Fingerprint:
+    """The hash that makes a fingerprint, with nothing of a body in it yet."""
+    return hashlib.blake2b(digest_size=16, person=dialect)
 
 
 def compact(request: Mapping[str, Any]) -> bytes:

@@ -21,8 +21,14 @@ from agar.rollout.gateway.bodies import (
     tool_of,
     wishes_of,
 )
-from agar.rollout.gateway.call import ModelCall, OutputForm
-from agar.rollout.gateway.chat_replies import ChatEvents, write_error, write_error_event, write_reply
+from agar.rollout.gateway.call import BadRequest, ModelCall, OutputForm, Reply
+from agar.rollout.gateway.chat_replies import (
+    ChatEvents,
+    write_completion,
+    write_error,
+    write_error_event,
+    write_message,
+)
 from agar.rollout.gateway.chat_wire import (
     AssistantMessage,
     ChatContent,
@@ -37,9 +43,10 @@ from agar.rollout.gateway.chat_wire import (
     ToldMessage,
     ToolMessage,
 )
+from agar.rollout.gateway.continued import Continued
 from agar.rollout.gateway.dialect import Dialect
 from agar.rollout.gateway.images import read_image
-from agar.rollout.gateway.translation import MessageCache, ReadRow, ReadTools, ToolCache
+from agar.rollout.gateway.translation import History, MessageCache, ReadRow, ReadTools, ToolCache
 from agar.rollout.gateway.wire import Reader, unknown_fields
 from agar.types import Message, Part, TextPart, ToolSpec
 
@@ -63,12 +70,40 @@ def read_request(body: bytes, tools: ToolCache, messages: MessageCache) -> Model
     Raises:
         BadRequest: it is not JSON, not a chat completion, or asks for something that cannot be served.
     """
+    continued = messages.chats.continued(body)
+    if continued is not None:
+        try:
+            return _go_on(continued, messages)
+        except BadRequest:
+            pass  # the whole body may have another fault before
+    return _begin(body, tools, messages)
+
+
+def _go_on(read: Continued, messages: MessageCache) -> ModelCall:
+    """A body of which only the rows behind those of an earlier call are new."""
+    known, first = read.before.call, read.before.rows
+    history = History(messages=known.messages)
+    if read.rows:
+        places = range(first, first + len(read.rows))
+        history = messages.read(read.rows, _message, places=places, before=known.messages)
+    call = known.gone_on(
+        messages=history.messages,
+        respelled=known.respelled | history.respelled,
+        unknown={**known.unknown, **history.unknown},
+        fingerprint=read.fingerprint,
+    )
+    messages.chats.go_on(read, call)
+    return call
+
+
+def _begin(body: bytes, tools: ToolCache, messages: MessageCache) -> ModelCall:
+    """A body of which nothing is known."""
     request = read_object(body)
     asked = _ENVELOPE.read(request)
     history = messages.read(asked.messages, _message)
     offered = tools.read(asked.tools, _tools)
     stream, options = bool(asked.stream), asked.stream_options
-    return ModelCall(
+    call = ModelCall(
         messages=history.messages,
         tools=offered.offered,
         respelled=history.respelled,
@@ -84,6 +119,9 @@ def read_request(body: bytes, tools: ToolCache, messages: MessageCache) -> Model
         form=_form(asked, request),
         logprobs=bool(asked.logprobs),
     )
+    if not stream:  # whose fingerprint is that of another body
+        messages.chats.keep(body, len(asked.messages), call)
+    return call
 
 
 def _stream_options(asked: ChatRequest) -> dict[str, Any]:
@@ -107,6 +145,8 @@ def _form(asked: ChatRequest, request: Mapping[str, Any]) -> OutputForm | None:
 
 
 def _message(row: Any, name: str, index: int, spelt: Spelt) -> ReadRow:
+    if (plain := _plain(row)) is not None:
+        return ReadRow(messages=(plain,))
     where = f"{name}[{index}]"
     read, unknown = _ROW.read_row(row, where)
     content = _told(read.content, f"{where}.content")
@@ -117,6 +157,16 @@ def _message(row: Any, name: str, index: int, spelt: Spelt) -> ReadRow:
     else:
         message = Message(role="user" if read.role == "user" else "system", content=content)
     return ReadRow(messages=(message,), unknown=unknown)
+
+
+def _plain(row: Any) -> Message | None:
+    """The message of a row with text and no more, which most are; None for all others."""
+    if not isinstance(row, dict) or not isinstance(text := row.get("content"), str):
+        return None
+    role, id = row.get("role"), row.get("tool_call_id")
+    if role == "tool":
+        return Message(role=role, content=text, tool_call_id=id) if isinstance(id, str) and len(row) == 3 else None
+    return Message(role=role, content=text) if role in ("user", "system", "assistant") and len(row) == 2 else None
 
 
 def _assistant(
@@ -156,6 +206,23 @@ def _tools(rows: list[Any]) -> ReadTools:
         if unknown:
             kept[where] = unknown
     return ReadTools(offered=tuple(offered), kept=kept)
+
+
+def write_reply(reply: Reply, model: str, messages: MessageCache) -> bytes:
+    """The reply as a chat completion; its messages are known when they come back as they went out.
+
+    Args:
+        reply: what to write.
+        model: the model's name as the caller knows it.
+        messages: of the same session.
+    """
+    written = []
+    for choice in reply.choices:
+        written.append(write_message(choice, messages))
+        thought = choice.turn.reasoning
+        if thought is None or thought.strip():  # else its message is read without it
+            messages.expect(written[-1], ReadRow(messages=(choice.turn.message(),)), _message)
+    return write_completion(reply, model, written)
 
 
 CHAT_COMPLETIONS = Dialect(

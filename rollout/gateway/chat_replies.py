@@ -1,6 +1,6 @@
 """Replies and errors in the shape of OpenAI's chat completions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
@@ -12,13 +12,34 @@ from agar.rollout.gateway.translation import MessageCache
 from agar.types import Finish
 
 
-def write_reply(reply: Reply, model: str, messages: MessageCache) -> bytes:
+def write_message(reply: Reply, messages: MessageCache) -> bytes:
+    """The message of a reply.
+
+    Args:
+        reply: one choice.
+        messages: of the same session; knows the reply's tool arguments when they come back.
+    """
+    turn = reply.turn
+    message: dict[str, Any] = {"role": "assistant", "content": turn.text or (None if turn.tool_calls else "")}
+    if turn.reasoning is not None:
+        message["reasoning_content"] = turn.reasoning
+    if turn.tool_calls:
+        message["tool_calls"] = [
+            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": messages.spell(c.arguments)}}
+            for c in turn.tool_calls
+        ]
+    if turn.parse_error is not None:
+        message["parse_error"] = turn.parse_error
+    return orjson.dumps(message)
+
+
+def write_completion(reply: Reply, model: str, written: Sequence[bytes]) -> bytes:
     """The reply as a chat completion.
 
     Args:
         reply: what to write.
         model: the model's name as the caller knows it.
-        messages: of the same session; knows the reply's tool arguments when they come back.
+        written: the message of every choice.
     """
     return orjson.dumps(
         {
@@ -29,11 +50,11 @@ def write_reply(reply: Reply, model: str, messages: MessageCache) -> bytes:
             "choices": [
                 {
                     "index": index,
-                    "message": _message(choice, messages),
+                    "message": orjson.Fragment(message),
                     "finish_reason": _finish(choice),
                     "logprobs": _logprobs(choice),
                 }
-                for index, choice in enumerate(reply.choices)
+                for index, (choice, message) in enumerate(zip(reply.choices, written, strict=True))
             ],
             "usage": _usage(reply),
         }
@@ -122,21 +143,6 @@ def write_error(failure: Failure) -> dict[str, Any]:
 def write_error_event(failure: Failure) -> bytes:
     """A failure as the last event of a stream: OpenAI's clients raise on it."""
     return _event(write_error(failure))
-
-
-def _message(reply: Reply, messages: MessageCache) -> dict[str, Any]:
-    turn = reply.turn
-    message: dict[str, Any] = {"role": "assistant", "content": turn.text or (None if turn.tool_calls else "")}
-    if turn.reasoning is not None:
-        message["reasoning_content"] = turn.reasoning
-    if turn.tool_calls:
-        message["tool_calls"] = [
-            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": messages.spell(c.arguments)}}
-            for c in turn.tool_calls
-        ]
-    if turn.parse_error is not None:
-        message["parse_error"] = turn.parse_error
-    return message
 
 
 def _event(chunk: dict[str, Any]) -> bytes:

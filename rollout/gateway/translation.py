@@ -9,6 +9,7 @@ import orjson
 from agar.ledger.canonical import spell
 from agar.rollout.gateway.bodies import Spelt, require_fit, too_deep
 from agar.rollout.gateway.call import BadRequest, Reply
+from agar.rollout.gateway.continued import Bodies
 from agar.types import Message, ToolSpec
 
 _MAX_CACHED_TOOLS = 256
@@ -44,8 +45,8 @@ class History:
     """The rows of a request; the attributes are those of `ModelCall`."""
 
     messages: tuple[Message, ...]
-    respelled: frozenset[int]
-    unknown: Mapping[str, tuple[int, Mapping[str, Any]]]
+    respelled: frozenset[int] = frozenset()
+    unknown: Mapping[str, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
 
 
 RowReader = Callable[[Any, str, int, Spelt], ReadRow]
@@ -108,10 +109,12 @@ class MessageCache:
 
     Attributes:
         held_bytes: how much JSON it keeps now.
+        chats: the chat completions that were read last.
     """
 
     def __init__(self, limit_bytes: int = _MAX_CACHED_BYTES) -> None:
         self.limit_bytes, self.held_bytes = limit_bytes, 0
+        self.chats = Bodies("messages", dialect=b"chat")
         self._known: dict[RowReader, dict[bytes, ReadRow]] = {}
         self._spelt: dict[str, Mapping[str, Any]] = {}
         self._remembered: dict[str, tuple[tuple[Message, ...], tuple[ToolSpec, ...]]] = {}
@@ -155,7 +158,7 @@ class MessageCache:
                 found = reader(row, name, places[index] if places else index, self._spelt)
                 if found.unknown:
                     require_fit(found.unknown, f"{name}[{places[index] if places else index}]")
-                self._keep(known, bytes(memoryview(key)), found)  # orjson's own bytes keep the room they were made in
+                self._keep(known, key, found)
             if found.respelled:
                 respelled += range(len(messages), len(messages) + len(found.messages))
             if found.unknown:
@@ -163,13 +166,17 @@ class MessageCache:
             messages += found.messages
         return History(messages=tuple(messages), respelled=frozenset(respelled), unknown=unknown)
 
+    def expect(self, row: bytes, read: ReadRow, reader: RowReader) -> None:
+        """Know a row that goes out before it comes back, as `reader` would read it."""
+        self._keep(self._known.setdefault(reader, {}), row, read)
+
     def _keep(self, known: dict[bytes, ReadRow], key: bytes, found: ReadRow) -> None:
         if len(known) >= _MAX_CACHED_ROWS or self.held_bytes + len(key) > self.limit_bytes:
             for rows in self._known.values():
                 rows.clear()
             self.held_bytes = 0
         if len(key) <= self.limit_bytes:
-            known[key] = found
+            known[bytes(memoryview(key))] = found  # orjson's own bytes keep the room they were made in
             self.held_bytes += len(key)
 
     def spell(self, arguments: Mapping[str, Any]) -> str:

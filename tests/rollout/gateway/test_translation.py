@@ -2,18 +2,19 @@ import gc
 import json
 import random
 import tracemalloc
+from dataclasses import replace
 
 import httpx
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agar.ledger.toy import ToyEngine
-from agar.rollout.gateway.call import BadRequest
+from agar.rollout.gateway.call import BadRequest, ModelCall, Reply
 from agar.rollout.gateway.chat_completions import CHAT_COMPLETIONS
 from agar.rollout.gateway.server import Gateway
 from agar.rollout.gateway.translation import MessageCache, ToolCache
-from agar.types import Sampling
+from agar.types import Sampling, ToolCall, Turn
 
 TOKENS = 32_768
 MEGABYTES = 2.0
@@ -110,6 +111,54 @@ def test_what_was_read_before_changes_nothing(rows, requests):
     kept, anew = read_all(bodies, cached=True), read_all(bodies, cached=False)
     assert kept == anew
     assert repr(kept) == repr(anew)  # where 1 and 1.0 and true are not the same
+
+
+VALUES = st.sampled_from([None, "", "Start.", " ", "a", 1, True, [], {}, [{"type": "text", "text": "Start."}]])
+
+
+def outcome_of(row):
+    """What is read of a row, but for its fingerprint."""
+    (read,) = read_all([{"messages": [row]}], cached=False)
+    return replace(read, fingerprint=None) if isinstance(read, ModelCall) else read
+
+
+@given(
+    st.fixed_dictionaries(
+        {"role": st.sampled_from(["system", "developer", "user", "assistant", "tool", "nobody", None, [], {}])},
+        optional=dict.fromkeys(("content", "tool_call_id", "name", "reasoning", "refusal"), VALUES),
+    )
+)
+@example({"role": "nobody", "content": "Start."})
+@example({"role": "tool", "content": "Start.", "tool_call_id": "a", "name": "sh"})
+@example({"role": "tool", "content": "Start.", "tool_call_id": 1})
+def test_a_row_of_text_alone_is_read_as_any_other(row):
+    """A field that holds nothing changes nothing, and keeps a row from being one of text alone."""
+    assert repr(outcome_of(row)) == repr(outcome_of({**row, "x": None}))
+
+
+TEXTS = st.text(alphabet='ab" \n\\é', max_size=4)
+MADE = st.builds(
+    ToolCall, id=TEXTS, name=TEXTS, arguments=st.dictionaries(TEXTS, st.integers(-9, 9) | st.booleans() | TEXTS)
+)
+TURNS = st.builds(
+    Turn,
+    text=TEXTS,
+    reasoning=st.none() | TEXTS,
+    tool_calls=st.lists(MADE, max_size=2).map(tuple),
+    parse_error=st.none() | TEXTS,
+)
+
+
+@given(st.lists(TURNS, min_size=1, max_size=3))
+def test_a_reply_that_comes_back_as_it_went_out_is_read_as_any_other(turns):
+    said = [Reply(id="a", turn=turn, node=None, budget=None, prompt_tokens=0, created=0) for turn in turns]
+    tools, messages = ToolCache(), MessageCache()
+    written = json.loads(CHAT_COMPLETIONS.write(replace(said[0], others=tuple(said[1:])), "main", messages))
+    body = json.dumps({"messages": [choice["message"] for choice in written["choices"]]}).encode()
+    known = CHAT_COMPLETIONS.read(body, tools, messages)
+    assert repr(known) == repr(CHAT_COMPLETIONS.read(body, tools, MessageCache()))
+    for message, turn in zip(known.messages, turns, strict=True):
+        assert [call.arguments for call in message.tool_calls] == [call.arguments for call in turn.tool_calls]
 
 
 async def test_what_a_session_holds_is_bounded_beyond_its_budgets(gateway, sampling):
