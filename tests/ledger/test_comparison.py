@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agar.ledger.comparison import Comparison
-from agar.ledger.node import Edge, Node
+from agar.ledger.node import Divergence, Edge, Node
 from agar.types import Finish, Message, Sampled, Sampling, Turn
 
 DEPTH = 3
@@ -49,3 +49,12 @@ def test_what_was_compared_before_makes_no_difference(histories):
         respelled = frozenset(2 * at + 1 for at, (_, _, spelt) in enumerate(choices[:depth]) if spelt)
         path = NODES[:depth][::-1]
         assert comparison.against(path, tuple(sent), respelled) == Comparison().against(path, tuple(sent), respelled)
+
+
+def test_what_differs_is_told_in_the_order_of_the_messages():
+    said = [replace(at.turn.message(), content=f"{at.turn.text} ", reasoning=None) for at in NODES]
+    sent = tuple(each for at in range(DEPTH) for each in (ASKED[at][2], said[at]))
+    found = Comparison().against(NODES[::-1], sent, frozenset())
+    one = [Divergence.WHITESPACE, Divergence.REASONING_DROPPED, Divergence.WHITESPACE]
+    assert [each.kind for each in found] == one * DEPTH
+    assert [each.message for each in found] == [0, 1, 1, 2, 3, 3, 4, 5, 5]

@@ -8,7 +8,7 @@ from agar.ledger.config import CanonicaliserConfig, RecordPolicy
 from agar.ledger.forest import Forest
 from agar.ledger.node import Divergence, Edge
 from agar.ledger.toy import hash_logprobs
-from agar.types import Finish, Message, Sampled, Sampling, ToolCall, ToolSpec
+from agar.types import Finish, Message, Sampled, Sampling, ToolCall, ToolSpec, Turn
 
 SH = ToolSpec(name="sh", description="Run.")
 SYSTEM = Message(role="system", content="Be brief.")
@@ -399,3 +399,110 @@ def test_result_does_not_depend_on_arrival_order(family, data):
     talks = [(f"{index}", opening, turns[index]) for index, opening in enumerate(openings)]
     order = data.draw(st.lists(st.integers(0, 11), max_size=24))
     assert recorded(family, talks, order) == recorded(family, talks, [])
+
+
+MORE = (
+    (),
+    RESULTS,
+    RESULTS[::-1],
+    RESULTS[:1],
+    (START,),
+    (*RESULTS, Message(role="assistant", content="Foreign."), START),
+)
+SAID = (REPLY, changed(REPLY, tool_calls=()), Message(role="assistant", content="Done."))
+STEPS = st.tuples(
+    st.integers(0, 9),  # the conversation that goes on; the newest mostly
+    st.sampled_from(["same", "same", "same", "equal", "reasoning", "space", "ids", "keys", "text", "retry", "new"]),
+    st.sampled_from([1, 1, 1, 2]),  # replies to the call
+    st.sampled_from(MORE),
+    st.sampled_from(SAID),
+    st.booleans(),  # whether its arguments were respelled
+    st.booleans(),  # whether tools are offered
+)
+RECORDING = st.builds(
+    RecordPolicy,
+    history=st.sampled_from(["as_sampled", "as_sampled", "as_sent"]),
+    match=st.sampled_from(["canonical", "canonical", "strict"]),
+    on_divergence=st.sampled_from(["record", "record", "fork", "error"]),
+    canonicalisers=st.sampled_from([(), (), (NONCE,)]),
+)
+
+
+def sent_back(message, how):
+    """A reply as a caller sends it."""
+    if how == "equal":
+        return changed(message, tool_calls=tuple(map(copied, message.tool_calls)))
+    if how == "reasoning":
+        return changed(message, reasoning=None)
+    if how in {"space", "text"}:
+        return changed(message, content=message.content + (" " if how == "space" else "!"))
+    if how == "ids":
+        calls = tuple(ToolCall(id=f"x{c.id}", name=c.name, arguments=c.arguments) for c in message.tool_calls)
+        return changed(message, tool_calls=calls)
+    if how == "keys":
+        return changed(message, tool_calls=tuple(copied(call, backwards=True) for call in message.tool_calls))
+    return message
+
+
+def copied(call, *, backwards=False):
+    items = list(call.arguments.items())
+    return ToolCall(id=call.id, name=call.name, arguments=dict(items[::-1] if backwards else items))
+
+
+def played(family, policy, steps, of_a_call):
+    """What a session records whose every message passes `of_a_call` on its way in."""
+    forest, refused = Forest(family, policy), []
+    conversations, offers = [([SYSTEM, START], [SH])], ([], [SH])
+    for which, how, choices, more, reply, respelt, offered in steps:
+        history, tools = conversations[-1 if which > 3 else which % len(conversations)]
+        if how == "new":
+            history, tools = [stamped(which), START], offers[offered]
+        elif how != "retry" and history[-1].role == "assistant":
+            history = [*history[:-1], sent_back(history[-1], how), *more]
+        respelled = frozenset({len(history) - 1 - len(more)} if respelt and how not in {"retry", "new"} else ())
+        try:
+            plan = forest.plan([of_a_call(m) for m in history], tools, respelled=respelled)
+        except LedgerError as error:
+            refused.append(str(error))
+            continue
+        ids, mask = family.transcript([reply])
+        ids = ids[mask]
+        sampled = Sampled.restore(
+            token_ids=ids, logprobs=np.zeros(len(ids)), policy_versions=np.zeros(len(ids)), finish=Finish.STOP
+        )
+        for choice in range(choices):
+            number = len(forest.nodes)
+            calls = tuple(ToolCall(id=f"{number}{c.id}", name=c.name, arguments=c.arguments) for c in reply.tool_calls)
+            turn = Turn(text=reply.text, reasoning=reply.reasoning, tool_calls=calls)
+            node = forest.commit(plan, sampled, turn, sampling=Sampling(), choice=choice)
+            conversations.append(([*history, node.turn.message()], tools))
+    return forest, refused
+
+
+def anew(message):
+    """An equal message of which nothing is the same object."""
+    return changed(message, tool_calls=tuple(map(copied, message.tool_calls)))
+
+
+@given(RECORDING, st.lists(STEPS, min_size=2, max_size=9))
+def test_messages_that_are_known_by_themselves_are_recorded_like_equal_ones(family, policy, steps):
+    """A call that goes on from a leaf is not searched for; the search gives the same."""
+    (known, refused), (searched, refused_too) = (played(family, policy, steps, each) for each in (lambda m: m, anew))
+    assert refused == refused_too
+    assert known.differences == searched.differences
+    for one, other in zip(known.nodes, searched.nodes, strict=True):
+        for name in ("parent", "edge", "messages", "tools", "prompt_digest", "choice"):
+            assert getattr(one, name) == getattr(other, name)
+        assert one.delta.tolist() == other.delta.tolist()
+        assert known.context(one.id).tolist() == searched.context(one.id).tolist()
+
+
+def test_a_conversation_that_only_goes_on_is_never_searched_for(family, monkeypatch):
+    forest = Forest(family)
+    history = [SYSTEM, START]
+    say(forest, family, history, REPLY, tools=(tools := (SH,)))
+    monkeypatch.setattr(forest, "_searched", None)
+    for sent in (REPLY, changed(REPLY, reasoning=None), changed(REPLY, content="Two. "), anew(REPLY)):
+        history += [sent, *RESULTS]
+        assert say(forest, family, history, REPLY, tools=tools).edge is Edge.EXTEND
+    assert kinds(forest) == [Divergence.REASONING_DROPPED, Divergence.WHITESPACE]

@@ -7,7 +7,7 @@ from operator import is_
 from agar.ledger.canonical import Key, message_key, spell
 from agar.ledger.canonicalisers import Canonicaliser
 from agar.ledger.node import Difference, Divergence, Node
-from agar.types import Message
+from agar.types import Message, ToolCall, Turn
 
 _SHOWN_CHARACTERS = 120
 _SHOWN_BEFORE = 20
@@ -68,15 +68,30 @@ class Comparison:
             differences = self._reply(at, sent[end - 1], end - 1, respelled=end - 1 in respelled)
             if differences is None:
                 return None
-            found += differences
+            found += reversed(differences)
             start = end - 1 - len(at.messages)
             if sent[start : end - 1] != at.messages:
-                found += self._messages(at, start, sent[start : end - 1])
+                found += reversed(self._messages(at, start, sent[start : end - 1]))
             end = start
         known = tuple(reversed(found))
         if newest is not None:
             self._last = _Compared(node=newest, sent=sent, respelled=respelled, found=known)
         return known
+
+    def reply(self, node: Node, sent: Message, index: int, *, respelled: bool) -> tuple[Difference, ...] | None:
+        """How a message differs from the reply of a node; None where it is another one.
+
+        Args:
+            node: the node.
+            sent: the message.
+            index: where it stands in the request.
+            respelled: whether its tool arguments were spelt otherwise than `canonical.spell` does.
+        """
+        if not respelled and _as_given(node.turn, sent):
+            return ()
+        if self._key(node.turn.message()) != self._key(sent):
+            return None
+        return self._reply(node, sent, index, respelled=respelled)
 
     def _reply(self, node: Node, sent: Message, index: int, *, respelled: bool) -> tuple[Difference, ...] | None:
         known = self._known.get(node.id)
@@ -112,6 +127,20 @@ class Comparison:
 def thought(reasoning: str | None) -> str:
     """What counts of a message's reasoning; empty where a caller left it out, blanked or not."""
     return "" if reasoning is None else reasoning.strip()
+
+
+def _as_given(turn: Turn, sent: Message) -> bool:
+    """Whether a caller sent a reply back as it got it."""
+    if sent.content != turn.text or sent.reasoning != turn.reasoning or len(sent.tool_calls) != len(turn.tool_calls):
+        return False
+    return all(map(_same_call, turn.tool_calls, sent.tool_calls))
+
+
+def _same_call(one: ToolCall, other: ToolCall) -> bool:
+    if one.id != other.id or one.name != other.name:
+        return False
+    a, b = one.arguments, other.arguments
+    return a is b or (a == b and spell(a) == spell(b))  # equal ones may still be spelt in another order, or 1 as true
 
 
 def _reply_differences(

@@ -6,21 +6,21 @@ here tokenises a reply.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from agar.errors import LedgerError
-from agar.ledger.canonical import Key
 from agar.ledger.canonicalisers import canonicaliser_of
 from agar.ledger.comparison import Comparison, thought, unsampled_replies
 from agar.ledger.config import RecordPolicy
+from agar.ledger.context import Context
 from agar.ledger.families.base import Family
+from agar.ledger.leaves import Asked, Leaf, Leaves
 from agar.ledger.node import Difference, Divergence, Edge, Node
+from agar.ledger.paths import Paths
 from agar.ledger.prompts import Prompts
-from agar.ledger.trace import digest
-from agar.ledger.trie import Trie, Walk
 from agar.types import Ids, Message, Sampled, Sampling, ToolSpec, Turn
 
 
@@ -34,8 +34,9 @@ class Plan:
         messages: the messages after the parent's reply.
         tools: the tools, for a root.
         delta: int32 [m], the ids after the parent's reply.
-        prompt: int32 [n], what the engine must be given.
         differences: noticed between the history sent and the history kept.
+        asked: the request.
+        context: the prompt.
     """
 
     parent: int | None
@@ -43,10 +44,14 @@ class Plan:
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...]
     delta: Ids
-    prompt: Ids
     differences: tuple[Difference, ...]
-    state: int
-    keys: tuple[Key, ...]
+    asked: Asked
+    context: Context
+
+    @property
+    def prompt(self) -> Ids:
+        """What the engine must be given. int32 [n]."""
+        return self.context.ids
 
 
 class Forest:
@@ -68,13 +73,11 @@ class Forest:
         self.nodes: list[Node] = []
         self.differences: list[Difference] = []
         self._seen: set[tuple[Divergence, int | None, str]] = set()
-        self._trie = Trie(canonicaliser)
-        self._at: dict[int, list[int]] = {}  # trie state -> nodes whose reply ends there
-        self._replies: dict[Key, int] = {}  # key of a reply -> the newest node that has it
-        self._state: list[int] = []  # node -> its trie state
-        self._children: list[int] = []  # node -> number of children
-        self._contexts: dict[int, Ids] = {}  # leaf -> prompt and reply
+        self._paths = Paths(canonicaliser)
         self._comparison = Comparison(canonicaliser)
+        self._children: list[int] = []  # node -> number of children
+        self._leaves = Leaves()
+        self._declared = bool(canonicaliser)
 
     def plan(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, respelled: frozenset[int] = frozenset()
@@ -92,26 +95,8 @@ class Forest:
         """
         if not messages:
             raise LedgerError("a model call needs at least one message")
-        sent = tuple(messages)
-        offered = tuple(tools)
-        walk = self._trie.walk(sent, offered)
-        refused: tuple[Difference, ...] = ()
-        for depth in range(len(walk.states), 0, -1):
-            state, consumed = walk.states[depth - 1], walk.steps[depth - 1][1]
-            if state not in self._at:
-                continue
-            match = self._choose(state, sent[:consumed], respelled)
-            if match is None:
-                continue
-            parent, differences = match
-            if self._refuses(differences):
-                refused = refused or differences
-                continue
-            after = tuple(key for key, _ in walk.steps[depth:])
-            plan = self._extend(parent, differences + refused, sent, offered, consumed, after)
-            return plan or self._root(sent, offered, walk, Edge.UNBRIDGED, differences + refused)
-        edge = Edge.FIRST if not self.nodes else Edge.REWRITTEN if walk.states else Edge.UNRELATED
-        return self._root(sent, offered, walk, Edge.DIVERGED if refused else edge, refused)
+        asked = Asked(sent=tuple(messages), tools=tuple(tools), respelled=respelled)
+        return self._resumed(asked) or self._searched(asked)
 
     def commit(
         self,
@@ -140,28 +125,20 @@ class Forest:
             messages=plan.messages,
             tools=plan.tools,
             delta=plan.delta,
-            prompt_digest=digest(plan.prompt),
+            prompt_digest=plan.context.digest,
             sampled=sampled,
             turn=turn,
             sampling=sampling,
             requested=requested or {},
             choice=choice,
         )
-        state = plan.state
-        if plan.parent is None:
-            state = self._trie.root(plan.tools)
-        reply = self._trie.key(turn.message())
-        for key in (*plan.keys, reply):
-            state = self._trie.step(state, key)
+        self._paths.add(node)
         self.nodes.append(node)
-        self._replies[reply] = node.id
-        self._at.setdefault(state, []).append(node.id)
-        self._state.append(state)
         self._children.append(0)
         if plan.parent is not None:
             self._children[plan.parent] += 1
-            self._contexts.pop(plan.parent, None)
-        self._contexts[node.id] = np.concatenate([plan.prompt, sampled.token_ids])
+            self._leaves.drop(plan.parent)
+        self._leaves.add(Leaf(node=node, asked=plan.asked, context=plan.context.followed(sampled.token_ids)))
         self._note(plan.differences)
         return node
 
@@ -171,24 +148,58 @@ class Forest:
 
     def context(self, node: int) -> Ids:
         """Prompt and reply of a node. int32 [n]."""
-        known = self._contexts.get(node)
-        if known is not None:
-            return known
-        pieces = [ids for at in self._path(node) for ids in (at.sampled.token_ids, at.delta)]
-        return np.concatenate(pieces[::-1])
+        return self._context(node).ids
+
+    def _resumed(self, asked: Asked) -> Plan | None:
+        """What `_searched` would find, for a call that goes on from a leaf with the very messages that led there.
+
+        In the request no reply stands behind the leaf's own, so no longer path can match; and no other path is the same.
+        None where that is not so, or where there is something to look at that only the search does.
+        """
+        leaf = None if self._declared else self._leaves.before(asked.sent, asked.tools)
+        if leaf is None or not self._paths.alone(leaf.node.id):
+            return None
+        at = len(leaf.asked.sent)
+        if asked.respelled != leaf.asked.respelled and asked.respelled - {at} != leaf.asked.respelled:
+            return None
+        reply = self._comparison.reply(leaf.node, asked.sent[at], at, respelled=at in asked.respelled)
+        if reply is None:
+            return None
+        found = leaf.asked.found + reply
+        if found and not self._policy.keeps_changed_history:
+            return None
+        return self._extend(leaf.node, asked, found, consumed=at + 1)
+
+    def _searched(self, asked: Asked) -> Plan:
+        sent, respelled = asked.sent, asked.respelled
+        walk = self._paths.walk(sent, asked.tools)
+        refused: tuple[Difference, ...] = ()
+        for state, (_, consumed) in zip(reversed(walk.states), reversed(walk.steps[: len(walk.states)]), strict=True):
+            match = self._choose(self._paths.ending(state), sent[:consumed], respelled)
+            if match is None:
+                continue
+            parent, found = match
+            if self._refuses(found):
+                refused = refused or found
+                continue
+            plan = self._extend(parent, asked, found, consumed=consumed, refused=refused)
+            return plan or self._root(asked, Edge.UNBRIDGED, found + refused)
+        edge = Edge.FIRST if not self.nodes else Edge.REWRITTEN if walk.states else Edge.UNRELATED
+        return self._root(asked, Edge.DIVERGED if refused else edge, refused)
 
     def _extend(
         self,
         parent: Node,
-        differences: tuple[Difference, ...],
-        sent: tuple[Message, ...],
-        tools: tuple[ToolSpec, ...],
+        asked: Asked,
+        found: tuple[Difference, ...],
+        *,
         consumed: int,
-        keys: tuple[Key, ...],
+        refused: tuple[Difference, ...] = (),
     ) -> Plan | None:
-        new = sent[consumed:]
-        before = self.context(parent.id)
-        delta = self._prompts.following(parent, self._path(parent.id), before, sent, tools, consumed=consumed)
+        new = asked.sent[consumed:]
+        before = self._context(parent.id)
+        path = self._path(parent.id)
+        delta = self._prompts.following(parent, path, before.ids, asked.sent, asked.tools, consumed=consumed)
         if delta is None:
             return None
         return Plan(
@@ -197,39 +208,30 @@ class Forest:
             messages=new,
             tools=(),
             delta=delta,
-            prompt=np.concatenate([before, delta]),
-            differences=differences + unsampled_replies(new, consumed, parent.id, self._recorded),
-            state=self._state[parent.id],
-            keys=keys,
+            differences=found + refused + unsampled_replies(new, consumed, parent.id, self._recorded),
+            asked=replace(asked, found=found) if found else asked,
+            context=before.followed(delta),
         )
 
-    def _root(
-        self,
-        sent: tuple[Message, ...],
-        tools: tuple[ToolSpec, ...],
-        walk: Walk,
-        edge: Edge,
-        differences: tuple[Difference, ...],
-    ) -> Plan:
-        prompt = self._prompts.whole(sent, tools)
+    def _root(self, asked: Asked, edge: Edge, differences: tuple[Difference, ...]) -> Plan:
+        prompt = self._prompts.whole(asked.sent, asked.tools)
         return Plan(
             parent=None,
             edge=edge,
-            messages=sent,
-            tools=tools,
+            messages=asked.sent,
+            tools=asked.tools,
             delta=prompt,
-            prompt=prompt,
-            differences=differences + unsampled_replies(sent, 0, None, self._recorded),
-            state=0,
-            keys=tuple(key for key, _ in walk.steps),
+            differences=differences + unsampled_replies(asked.sent, 0, None, self._recorded),
+            asked=asked,
+            context=Context(prompt),
         )
 
     def _choose(
-        self, state: int, sent: tuple[Message, ...], respelled: frozenset[int]
+        self, nodes: Sequence[int], sent: tuple[Message, ...], respelled: frozenset[int]
     ) -> tuple[Node, tuple[Difference, ...]] | None:
-        """Of the nodes at a trie state, the one that differs least from what was sent; the newest of equals."""
+        """Of the nodes that end at a place, the one that differs least from what was sent; the newest of equals."""
         best: tuple[Node, tuple[Difference, ...]] | None = None
-        for id in reversed(self._at[state]):
+        for id in reversed(nodes):
             found = self._comparison.against(self._path(id), sent, respelled)
             if found is None or (best is not None and len(found) >= len(best[1])):
                 continue
@@ -250,9 +252,16 @@ class Forest:
 
     def _recorded(self, message: Message) -> int | None:
         """The node whose reply a message is; its reasoning may be missing."""
-        node = self._replies.get(self._trie.key(message))
+        node = self._paths.reply(message)
         kept = "" if node is None else thought(self.nodes[node].turn.reasoning)
         return node if thought(message.reasoning) in {"", kept} else None
+
+    def _context(self, node: int) -> Context:
+        known = self._leaves.context(node)
+        if known is not None:
+            return known
+        pieces = [ids for at in self._path(node) for ids in (at.sampled.token_ids, at.delta)]
+        return Context(np.concatenate(pieces[::-1]))
 
     def _path(self, node: int) -> Iterator[Node]:
         """From the node to its root."""

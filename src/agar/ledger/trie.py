@@ -1,5 +1,6 @@
 """The trie of canonical paths: how far the record holds the history of a request."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import is_
 
@@ -26,6 +27,10 @@ class Walk:
     root: int
     steps: list[tuple[Key, int]]
     states: list[int]
+
+
+NOWHERE = Walk(sent=(), root=_NOWHERE, steps=[], states=[])
+"""The walk of a history of which nothing is recorded, where nothing is recorded at all."""
 
 
 class Trie:
@@ -57,6 +62,10 @@ class Trie:
         """The state that a step leads to; it is made where it is new."""
         return self._next.setdefault((state, key), len(self._next) + 1)
 
+    def steps(self, messages: Sequence[Message]) -> list[Key]:
+        """The steps of messages that stand together."""
+        return [key for key, _ in steps(messages, self._keys_of(messages))]
+
     def walk(self, sent: tuple[Message, ...], tools: tuple[ToolSpec, ...]) -> Walk:
         """Follow a history as far as it is recorded.
 
@@ -67,8 +76,7 @@ class Trie:
         path, states = self._begun(sent)
         begin = path[-1][1] if path else 0
         new = sent[begin:]
-        keys = [(self._keys.get(id(message)) or self._learn(message))[1] for message in new]
-        path += [(key, begin + consumed) for key, consumed in steps(new, keys)]
+        path += [(key, begin + consumed) for key, consumed in steps(new, self._keys_of(new))]
         root = self._next.get((0, self._tools_key(tools)), _NOWHERE)
         if self._last is None or self._last.root != root:
             states = []
@@ -90,6 +98,9 @@ class Trie:
         if at < len(sent) and sent[at - 1].role == sent[at].role == "tool":
             path.pop()  # the run of results goes on, and makes another step
         return path, last.states[: len(path)]
+
+    def _keys_of(self, messages: Sequence[Message]) -> list[Key]:
+        return [(self._keys.get(id(message)) or self._learn(message))[1] for message in messages]
 
     def _learn(self, message: Message) -> tuple[Message, Key]:
         known = (message, self.key(message))
