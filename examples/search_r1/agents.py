@@ -15,7 +15,7 @@ from agar.examples.search_r1.env import answering, search_for
 from agar.types import Message, ToolSpec, Turn
 
 _FACTS = {
-    "Which module has": r"is a \w+ of (`\S+`)",
+    "Which module has": r"It is in (`\S+`)",
     "What is the first parameter": r"first parameter is (`\S+`)",
     "Which class does": r"extends (`\S+`)",
     "What is listed first": r"[Ll]isted first in it is (`\S+`)",
@@ -54,4 +54,4 @@ def searcher(*, give_up: float = 0.0) -> ScriptedPolicy:
 def _last_name(seen: str, *, first_passage: bool) -> str:
     """The name that a question is about, or the module that a passage names."""
     names: list[str] = _NAME.findall(seen) or ["`?`"]
-    return names[min(1, len(names) - 1)] if first_passage else names[0]
+    return names[-1] if first_passage else names[0]

@@ -51,11 +51,13 @@ def passages(found: Iterable[Definition]) -> Iterator[Passage]:
     firsts: dict[str, str] = {}
     for each in found:
         firsts.setdefault(each.module, each.name)
-        facts = f"`{each.name}` is a {each.kind} of `{each.module}`."
+        facts = f"`{each.name}` is a {each.kind}."
         if each.parameter is not None:
             facts += f" Its first parameter is `{each.parameter}`."
         if each.base is not None:
             facts += f" It extends `{each.base}`."
+        # The module comes last: a tiny policy learns to read the last name of a passage long before any other.
+        facts += f" It is in `{each.module}`."
         yield Passage(id=f"{each.module}.{each.name}", text=f"{facts} {each.says}".strip())
     for module, name in firsts.items():
         yield Passage(id=module, text=f"`{module}` is a module. Listed first in it is `{name}`.")

@@ -23,9 +23,9 @@ def make(directory: Path, seed: int) -> Path:
 
     names = names_of(chosen(definitions(), names=NAMES))
     shape = PolicyConfig(
-        hidden_size=256,
         ffn_size=512,
         initializer_range=0.1,
+        common_scale=1.0,
         vocab_size=-(-(_TEXT_IDS + len(names)) // 64) * 64,
     )
     return stages.make_for(SFT, directory, seed=seed, shape=shape, names=names)

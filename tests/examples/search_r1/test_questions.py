@@ -26,7 +26,7 @@ def index_of(folder: Path, found: list[Definition]) -> Index:
 def test_passages_say_what_is_asked() -> None:
     texts = {passage.id: passage.text for passage in passages(FOUND)}
     assert texts["textwrap.dedent"] == (
-        "`dedent` is a function of `textwrap`. Its first parameter is `text`. Remove margins."
+        "`dedent` is a function. Its first parameter is `text`. It is in `textwrap`. Remove margins."
     )
     assert texts["textwrap"] == "`textwrap` is a module. Listed first in it is `dedent`."
     assert len(texts) == 5

@@ -41,6 +41,22 @@ def test_making_a_policy_leaves_the_callers_random_state_alone(tmp_path: Path, t
     assert torch.equal(torch.rand(3), expected)
 
 
+def test_what_all_embeddings_have_in_common_is_one_row_of_the_size_asked_for(
+    starting_policy: Path, tmp_path: Path, transcripts: list[str]
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    config = policy.PolicyConfig(common_scale=2.0)
+    made = AutoModelForCausalLM.from_pretrained(policy.make(tmp_path / "common", transcripts, seed=1, config=config))
+    plain = AutoModelForCausalLM.from_pretrained(starting_policy).state_dict()
+    embedding = "model.embed_tokens.weight"
+    added = made.state_dict()[embedding] - plain[embedding]
+    assert torch.allclose(added, added[:1].expand_as(added), atol=1e-6)
+    assert float(added[0].std()) == pytest.approx(2.0 * config.initializer_range, rel=0.2)
+    rest = [name for name in plain if name not in {embedding, "lm_head.weight"}]
+    assert all(torch.equal(made.state_dict()[name], plain[name]) for name in rest)
+
+
 @pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
 @pytest.mark.parametrize("key", ["eos_token_id", "pad_token_id"])
 def test_ids_that_the_tokenizer_does_not_share_are_refused(
