@@ -153,7 +153,7 @@ class Forest:
     def _resumed(self, asked: Asked) -> Plan | None:
         """What `_searched` would find, for a call that goes on from a leaf with the very messages that led there.
 
-        In the request no reply stands behind the leaf's own, so no longer path can match; and no other path is the same.
+        In the request no reply stands behind the leaf's own, so no longer path matches; and no other path is the same.
         None where that is not so, or where there is something to look at that only the search does.
         """
         leaf = None if self._declared else self._leaves.before(asked.sent, asked.tools)

@@ -228,7 +228,19 @@ def test_the_switch_for_reasoning_reaches_the_template(family_of):
 
 results = st.lists(
     st.lists(
-        st.sampled_from(["<|im_end|>", "</tool_response>", "</think>", "<tool_call>", "{{ 0 }}", "\ufdd0", "\ufdd3"])
+        st.sampled_from(
+            [
+                "<|im_end|>",
+                "<|im_",
+                "end|>",
+                "</tool_response>",
+                "</think>",
+                "<tool_call>",
+                "{{ 0 }}",
+                "\ufdd0",
+                "\ufdd3",
+            ]
+        )
         | st.text(max_size=4),
         max_size=4,
     ).map("".join),

@@ -57,7 +57,7 @@ class Glm45(TemplateFamily):
     def _stop(self, message: Message) -> int:
         return self.tokenizer.added[_OBSERVATION if message.tool_calls else _USER]
 
-    def _follows(self, last: int, ids: list[int]) -> list[int] | None:
+    def _follows(self, last: int, ids: Sequence[int]) -> Sequence[int] | None:
         if ids and ids[0] == last:
             return ids[1:]
         return None if ids and last in (self.tokenizer.added[_USER], self.tokenizer.added[_OBSERVATION]) else ids

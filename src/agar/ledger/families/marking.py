@@ -70,6 +70,10 @@ class Marking:
             return marked
         return self._quoted.sub(lambda match: chr(int(match[1], 16)), marked)
 
+    def split(self, marked: str) -> list[str]:
+        """Plain text and control tokens in turn."""
+        return self._token.split(marked)
+
     def encode(self, marked: str) -> list[int]:
         """The ids: control tokens as such, what is between them as a tokenizer does with plain text.
 
@@ -77,7 +81,7 @@ class Marking:
             LedgerError: the text is not valid Unicode, or a template cut it inside a quote.
         """
         ids: list[int] = []
-        *pieces, last = self._token.split(marked)  # plain text and control tokens in turn
+        *pieces, last = self.split(marked)
         for plain, token in zip(pieces[::2], pieces[1::2], strict=True):
             if plain:
                 ids += self._plain(plain)

@@ -18,6 +18,7 @@ import numpy as np
 
 from agar.errors import ConfigError, LedgerError
 from agar.ledger.families.calls import CallFormat
+from agar.ledger.families.frame import Frame
 from agar.ledger.families.growing import GrowingReply
 from agar.ledger.families.marking import SLOTS, Marking
 from agar.ledger.families.model import ChatModel
@@ -73,7 +74,7 @@ class TemplateFamily:
         self.template = ChatTemplate(
             model.template, marking=self.marking, variables=model.variables, today=model.today, wire=self.wire
         )
-        self._frames: dict[tuple[int, bool], list[str] | None] = {}  # number of results, opening -> around them
+        self._frames: dict[tuple[int, bool], Frame | None] = {}  # by the number of results and whether a reply follows
         self._question: list[Row] = [{"role": "user", "content": "."}]
         self._slot: Row = {"role": "assistant", "content": _REPLY, "reasoning_content": _REASONING}
         self._before = self.template.render(self._question, generation=False)
@@ -203,7 +204,7 @@ class TemplateFamily:
         del message
         return self.stop_ids[0]
 
-    def _follows(self, last: int, ids: list[int]) -> list[int] | None:
+    def _follows(self, last: int, ids: Sequence[int]) -> Sequence[int] | None:
         """What follows a reply whose last id is `last`, given what the template writes after it."""
         return ids[1:] if ids and ids[0] == last else ids
 
@@ -228,40 +229,41 @@ class TemplateFamily:
         # Where the marks are no tokens, nobody sees that a prompt ended inside the reasoning.
         return self.unopened or (self.thinks and THINK not in self.tokenizer.added)
 
-    def _following(self, previous_ids: Ids, new: Sequence[Message], *, generation: bool) -> list[int] | None:
+    def _following(self, previous_ids: Ids, new: Sequence[Message], *, generation: bool) -> Sequence[int] | None:
         self._require(new, ())
-        after = self._framed(new, generation=generation)
-        if after is None:
+        ids = self._framed(new, generation=generation)
+        if ids is None:
             after = self._behind(self._probe(previous_ids), self.template.rows(new), generation=generation)
-        if after is None:
-            return None
-        return self._follows(int(previous_ids[-1]) if len(previous_ids) else -1, self.marking.encode(after))
+            if after is None:
+                return None
+            ids = self.marking.encode(after)
+        return self._follows(int(previous_ids[-1]) if len(previous_ids) else -1, ids)
 
     def _behind(self, probe: Sequence[Row], new: Sequence[Row], *, generation: bool) -> str | None:
         """What the template writes behind the reply of a probe; None where it rewrites what stands before."""
         before, slot, after = self.template.render([*probe, *new], generation=generation).rpartition(_REPLY)
         return after if slot and before.startswith(self._lead(probe)) else None
 
-    def _framed(self, new: Sequence[Message], *, generation: bool) -> str | None:
-        """`_behind` for results of tools, put between what stands around them; None where the template must be run."""
+    def _framed(self, new: Sequence[Message], *, generation: bool) -> Sequence[int] | None:
+        """The ids of `_behind` for results of tools, in their frame; None where the template must be run."""
         if not self.plain_results or len(new) > _FRAMED or not all(map(_is_result, new)):
             return None
         place = (len(new), generation)
         if place not in self._frames:
             self._frames[place] = self._frame(*place)
-        around = self._frames[place]
-        return None if around is None else _joined(around, [self.marking.quote(message.text) for message in new])
+        frame = self._frames[place]
+        return None if frame is None else frame.ids([message.text for message in new])
 
-    def _frame(self, count: int, generation: bool) -> list[str] | None:
+    def _frame(self, count: int, generation: bool) -> Frame | None:
         """What the template writes around results; None where it does not write awkward ones as they are."""
 
         def written(text: str) -> str:
             rows: list[Row] = [{"role": "tool", "content": text, "tool_call_id": ""}] * count
             return self._behind(self._probe(()), rows, generation=generation) or ""
 
-        around = written(_RESULT).split(_RESULT)
+        frame = Frame(written(_RESULT), _RESULT, marking=self.marking, tokenizer=self.tokenizer)
         awkward = self.marking.quote(_AWKWARD)
-        return around if len(around) == count + 1 and _joined(around, [awkward] * count) == written(awkward) else None
+        return frame if frame.count == count and frame.text([awkward] * count) == written(awkward) else None
 
     def _lead(self, probe: Sequence[Row]) -> str:
         return self._before if len(probe) == 2 else self.template.render(probe[:-1], generation=False)
@@ -278,10 +280,6 @@ class TemplateFamily:
 
 def _is_result(message: Message) -> bool:
     return message.role == "tool" and isinstance(message.content, str)
-
-
-def _joined(around: Sequence[str], texts: Sequence[str]) -> str:
-    return around[0] + "".join([text + after for text, after in zip(texts, around[1:], strict=True)])
 
 
 def _array(ids: Sequence[int]) -> Ids:

@@ -1,0 +1,62 @@
+"""What a template writes around the results of tools, as text and as ids."""
+
+from array import array
+from collections.abc import Sequence
+
+from agar.ledger.families.marking import Marking
+from agar.ledger.tokenizer import Tokenizer
+
+
+class Frame:
+    """The surroundings of some results.
+
+    What stands between two control tokens is encoded by itself. So only the text that a result stands in is encoded
+    anew; and a result need not be quoted, since no control token is read out of that text.
+
+    Args:
+        written: marked text with slots in the place of the results.
+        slot: what stands in their place.
+        marking: of the family's tokenizer.
+        tokenizer: the tokenizer.
+
+    Attributes:
+        count: how many results it is for.
+    """
+
+    __slots__ = ("_around", "_ids", "_pieces", "_tokenizer", "count")
+
+    def __init__(self, written: str, slot: str, *, marking: Marking, tokenizer: Tokenizer) -> None:
+        self._around, self._tokenizer = written.split(slot), tokenizer
+        self.count = len(self._around) - 1
+        self._pieces: list[list[str]] = []  # each is what stands around the results in it
+        self._ids = [array("i")]  # before the first piece, between two, behind the last
+        for part in marking.split(written):
+            if slot in part:
+                self._pieces.append([marking.unquote(text) for text in part.split(slot)])
+                self._ids.append(array("i"))
+            elif part:
+                self._ids[-1].extend(marking.encode(part))
+
+    def text(self, results: Sequence[str]) -> str:
+        """Marked text, with results that are marked text."""
+        return _joined(self._around, results)
+
+    def ids(self, results: Sequence[str]) -> "array[int]":
+        """The ids, with results as they are.
+
+        Raises:
+            LedgerError: a result is not valid Unicode.
+        """
+        ids, start = self._ids[0][:], 0
+        for piece, behind in zip(self._pieces, self._ids[1:], strict=True):
+            stop = start + len(piece) - 1
+            text = _joined(piece, results[start:stop])
+            if text:
+                ids.extend(self._tokenizer.ids_of(text))
+            ids.extend(behind)
+            start = stop
+        return ids
+
+
+def _joined(around: Sequence[str], texts: Sequence[str]) -> str:
+    return around[0] + "".join([text + after for text, after in zip(texts, around[1:], strict=True)])
