@@ -28,7 +28,7 @@ def leaf(number=0, sent=(SYSTEM, ASK), tools=TOOLS):
         sampling=Sampling(),
     )
     asked = Asked(sent=sent, tools=tools, respelled=frozenset())
-    return Leaf(node=node, asked=asked, context=Context(np.array([number, 1], np.int32)))
+    return Leaf(node=node, asked=asked, context=Context.of(np.array([number, 1], np.int32)))
 
 
 def leaves(*some):

@@ -223,7 +223,7 @@ class Forest:
             delta=prompt,
             differences=differences + unsampled_replies(asked.sent, 0, None, self._recorded),
             asked=asked,
-            context=Context(prompt),
+            context=Context.of(prompt),
         )
 
     def _choose(
@@ -261,7 +261,7 @@ class Forest:
         if known is not None:
             return known
         pieces = [ids for at in self._path(node) for ids in (at.sampled.token_ids, at.delta)]
-        return Context(np.concatenate(pieces[::-1]))
+        return Context.of(np.concatenate(pieces[::-1]))
 
     def _path(self, node: int) -> Iterator[Node]:
         """From the node to its root."""
