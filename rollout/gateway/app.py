@@ -189,7 +189,7 @@ class _Replies:
             call = dialect.read(await endpoints.body(headers, receive), endpoints.tools, session.messages)
             if call.stream:
                 return await stream_reply(receive, session, call, dialect, ping_s=self._ping_s)
-            reply = await session.call(call)
+            reply = await session.call(call, stays=True)  # the server cancels no task whose client has left
             return dialect.write(reply, call.model or session.policy, session.messages)
         except ClientDisconnect:
             return Response(status_code=499)

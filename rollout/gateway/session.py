@@ -18,6 +18,7 @@ from agar.rollout.gateway.live import LiveReply
 from agar.rollout.gateway.recorder import Recorder
 from agar.rollout.gateway.sealed import SealedSession
 from agar.rollout.gateway.translation import MessageCache
+from agar.rollout.gateway.under_way import UnderWay, closed_under_way
 from agar.serving.deadlines import Deadlines
 from agar.types import Engine, Message, Sampled, Sampling, TellingEngine, ToolSpec, Turn
 
@@ -71,11 +72,8 @@ class GatewaySession:
         self._forest = self._recorder.forest
         self._in_flight = InFlight("this session", limits.calls_in_flight, in_flight)
         self._deadlines = deadlines or Deadlines(limits.call_timeout_s)
-        self._open: set[asyncio.Task[Reply]] = set()
-        self._given_up: set[asyncio.Task[Reply]] = set()  # of those, the ones that are being cancelled
-        self._waiting: dict[asyncio.Task[Reply], list[asyncio.Future[None]]] = {}  # callers of a call under way
-        self._live: dict[asyncio.Task[Reply], LiveReply] = {}  # of streams under way
-        self._replies: dict[bytes, asyncio.Task[Reply] | Reply] = {}  # by fingerprint; a task while it is under way
+        self._open: set[UnderWay] = set()
+        self._replies: dict[bytes, UnderWay | Reply] = {}  # by fingerprint
         self._sealed: SealedSession | None = None
         self._account = Account(limits, sampling.max_tokens, stop_when_cut=record.truncated == "stop")
         self._repeats = 0
@@ -125,15 +123,17 @@ class GatewaySession:
 
     def hang_up(self) -> None:
         """Give up the calls under way, whose callers are gone for good; nobody retries the ones before them either."""
-        for task in self._open:
-            self._give_up(task)
+        for under_way in self._open:
+            under_way.give_up()
         self._replies.clear()
 
     async def __call__(self, messages: Sequence[Message], *, tools: Sequence[ToolSpec] = ()) -> Turn:
         """One recorded call without HTTP; see `call`. Cancelling it gives the call up."""
         return (await self.call(ModelCall(messages=tuple(messages), tools=tuple(tools)))).turn
 
-    async def call(self, call: ModelCall, *, follow: Callable[[LiveReply], None] | None = None) -> Reply:
+    async def call(
+        self, call: ModelCall, *, stays: bool = False, follow: Callable[[LiveReply], None] | None = None
+    ) -> Reply:
         """Answer a call.
 
         A call with a fingerprint goes on if its caller leaves, unless it is a stream and nobody else waits. Identical
@@ -141,6 +141,7 @@ class GatewaySession:
 
         Args:
             call: the call.
+            stays: nothing cancels the caller's task while its call is under way, so the call needs no other to go on.
             follow: given the reply on its way, where it is a stream's and under way.
 
         Raises:
@@ -155,11 +156,10 @@ class GatewaySession:
         self._repeats += known is not None
         if isinstance(known, Reply):
             reply = known
+        elif known is None and not call.stream and (stays or call.fingerprint is None):
+            reply = await self._host(call)
         else:
-            task = known or self._start(call)
-            if follow is not None and task in self._live:
-                follow(self._live[task])
-            reply = await self._wait(call, task)
+            reply = await self._join(call, known or self._start(call), follow)
         if reply.node is not None:
             self._last_node = reply.node.id
         if call.remember is not None:
@@ -191,7 +191,7 @@ class GatewaySession:
     def seal(self) -> SealedSession:
         """End the session: revoke its key, cancel what is under way, and give its record. May be called again."""
         if self._sealed is None:
-            open_calls = [task for task in self._open if not task.done() and task not in self._given_up]
+            open_calls = [under_way for under_way in self._open if not (under_way.done or under_way.given_up)]
             self._sealed = SealedSession(
                 nodes=tuple(self._forest.nodes),
                 divergences=tuple(self._forest.differences),
@@ -201,45 +201,60 @@ class GatewaySession:
                 refused=self._in_flight.refused,
                 family=self._family,
             )
-            for task in open_calls:
-                self._give_up(task)
+            for under_way in open_calls:
+                under_way.give_up()
             self._on_seal(self)
         return self._sealed
 
     # ---------------------------------------------------------------------------------------------- internals
 
-    def _start(self, call: ModelCall) -> asyncio.Task[Reply]:
+    def _begin(self, call: ModelCall) -> UnderWay:
         if call.n > self._in_flight.limit:
             raise BadRequest(f"n must be at most {self._in_flight.limit} in this session, got {call.n}", "n")
         self._in_flight.enter(call.n)
-        live = LiveReply() if call.stream and call.n == 1 and isinstance(self._engine, TellingEngine) else None
-        task = asyncio.get_running_loop().create_task(self._answer(call, live))
-        self._open.add(task)
-        if live is not None:
-            self._live[task] = live
-            task.add_done_callback(self._live.pop)
-        task.add_done_callback(functools.partial(self._finished, call))
+        lives = call.stream and call.n == 1 and isinstance(self._engine, TellingEngine)
+        under_way = UnderWay(call, LiveReply() if lives else None)
+        self._open.add(under_way)
         if call.fingerprint is not None:
-            self._replies[call.fingerprint] = task
-        return task
+            self._replies[call.fingerprint] = under_way
+        return under_way
 
-    async def _wait(self, call: ModelCall, task: asyncio.Task[Reply]) -> Reply:
-        done = asyncio.get_running_loop().create_future()  # of this caller alone: a shield would need two more steps
-        waiting = self._waiting.setdefault(task, [])
-        waiting.append(done)
+    async def _host(self, call: ModelCall) -> Reply:
+        """Answer a call in its caller's task, with which it ends."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a model call needs a task to run in")
+        under_way, cancelling = self._begin(call), task.cancelling()
+        under_way.task, under_way.hosted = task, True
         try:
-            await done
-        except asyncio.CancelledError:
-            if call.fingerprint is None or (call.stream and len(waiting) == 1):
-                self._give_up(task)
+            reply = await self._answer(call, None)
+        except BaseException as error:
+            self._end(under_way, None, error)
+            if under_way.given_up and task.uncancel() <= cancelling and isinstance(error, asyncio.CancelledError):
+                raise closed_under_way() from None
             raise
-        finally:
-            waiting.remove(done)
-            if not waiting:
-                self._waiting.pop(task, None)
-        if task.cancelled():
-            raise SessionClosedError("the session was sealed or hung up while the call was under way")
-        return task.result()
+        self._end(under_way, reply)
+        if under_way.given_up:  # too late
+            task.uncancel()
+        return reply
+
+    def _start(self, call: ModelCall) -> UnderWay:
+        """Answer a call in a task of its own."""
+        under_way = self._begin(call)
+        task = asyncio.get_running_loop().create_task(self._answer(call, under_way.live))
+        task.add_done_callback(functools.partial(self._finished, under_way))
+        under_way.task = task
+        return under_way
+
+    async def _join(self, call: ModelCall, under_way: UnderWay, follow: Callable[[LiveReply], None] | None) -> Reply:
+        if follow is not None and under_way.live is not None:
+            follow(under_way.live)
+        try:
+            return await under_way.wait()
+        except asyncio.CancelledError:
+            if call.fingerprint is None or (call.stream and not under_way.callers):
+                under_way.give_up()
+            raise
 
     async def _answer(self, call: ModelCall, live: LiveReply | None) -> Reply:
         budget = self._account.spent()
@@ -294,33 +309,33 @@ class GatewaySession:
                 f"{self._call_timeout_s:g} s: see the engine's log, or raise call_timeout_s"
             ) from error
 
-    def _known(self, fingerprint: bytes | None) -> asyncio.Task[Reply] | Reply | None:
+    def _known(self, fingerprint: bytes | None) -> UnderWay | Reply | None:
         """An identical call under way, or its reply where nothing was built upon it."""
         known = None if fingerprint is None else self._replies.get(fingerprint)
-        if isinstance(known, asyncio.Task):
+        if isinstance(known, UnderWay):
             # Done without a reply: it failed, or a budget answered. Given up: its caller has left.
-            return None if known.done() or known in self._given_up else known
+            return None if known.done or known.given_up else known
         if known is None or any(reply.node and self._forest.has_children(reply.node.id) for reply in known.choices):
             return None
         return known
 
-    def _give_up(self, task: asyncio.Task[Reply]) -> None:
-        """Cancel a call for good. Deadlines cancel it too, and it goes on: `cancelling()` does not tell them apart."""
-        self._given_up.add(task)
-        task.cancel()
-
-    def _finished(self, call: ModelCall, task: asyncio.Task[Reply]) -> None:
-        self._in_flight.leave(call.n)
-        self._open.discard(task)
-        self._given_up.discard(task)
-        for done in self._waiting.get(task, ()):
-            if not done.done():
-                done.set_result(None)
-        if call.fingerprint is not None and self._replies.get(call.fingerprint) is task:
-            del self._replies[call.fingerprint]  # no reply: it failed, was given up, or a budget answered
+    def _finished(self, under_way: UnderWay, task: asyncio.Task[Reply]) -> None:
         if task.cancelled():
+            self._end(under_way, None, asyncio.CancelledError())
+        elif (error := task.exception()) is not None:  # seen here, in case its caller has left
+            self._end(under_way, None, error)
+        else:
+            self._end(under_way, task.result())
+
+    def _end(self, under_way: UnderWay, reply: Reply | None, error: BaseException | None = None) -> None:
+        call = under_way.call
+        self._in_flight.leave(call.n)
+        self._open.discard(under_way)
+        under_way.end(reply, error)
+        if call.fingerprint is not None and self._replies.get(call.fingerprint) is under_way:
+            del self._replies[call.fingerprint]  # no reply: it failed, was given up, or a budget answered
+        if isinstance(error, asyncio.CancelledError):
             return
-        error = task.exception()  # seen here, in case its caller has left
         refused = isinstance(error, EngineRefused)  # the caller's fault: it could void an episode that it loses
         self._failure = error if isinstance(error, (EngineError, DeadlineError)) and not refused else None
         if error is not None:

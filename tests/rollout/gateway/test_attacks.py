@@ -275,7 +275,8 @@ async def test_a_seal_at_any_moment_splits_calls_into_answered_and_refused(famil
                 for _ in range(draw.randrange(6)):
                     await asyncio.sleep(0)
                 message = Message(role="user", content=name.decode())
-                return await session.call(ModelCall(messages=(message,), fingerprint=name, stream=draw.random() < 0.5))
+                ask = ModelCall(messages=(message,), fingerprint=name, stream=draw.random() < 0.5)
+                return await session.call(ask, stays=draw.random() < 0.5)
 
             tasks = [asyncio.create_task(call()) for _ in range(6)]
             for _ in range(draw.randrange(10)):
@@ -294,7 +295,7 @@ async def test_a_seal_at_any_moment_splits_calls_into_answered_and_refused(famil
                 if hasattr(answer, "node"):
                     assert sealed.nodes[answer.node.id] is answer.node
             assert sealed.open_calls <= len(bodies)
-            assert not session._open or not [task for task in session._open if not task.done()]
+            assert not session._open or not [under_way for under_way in session._open if not under_way.done]
         assert gateway.open_sessions == 0
         assert gateway.metrics()["gateway/calls_in_flight_count"] == 0
 

@@ -66,7 +66,9 @@ async def test_a_call_beyond_the_limit_is_told_to_come_again_in_its_dialect(stal
         joined = asyncio.create_task(
             http.post(f"{session.path_url}/chat/completions", json=BODIES["/v1/chat/completions"])
         )
-        await until(lambda: max(map(len, session._waiting.values())) == 2)  # a retry is no further generation
+        await until(
+            lambda: max(under_way.callers for under_way in session._open) == 2
+        )  # a retry is no further generation
         stalling.go.set()
         assert {(await waiting).status_code, (await joined).status_code} == {200}
         again = await http.post(f"{session.path_url}/chat/completions", json={"messages": [ASK], "user": "other"})

@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -141,7 +142,7 @@ async def test_an_identical_request_joins_the_one_under_way(stalling, sampling):
         slow.go.set()
     assert len({id(call.result()) for call in calls}) == 1
     assert slow.calls == 1
-    assert not session._waiting
+    assert not session._open
 
 
 async def test_a_reply_whose_caller_left_is_kept_for_its_retry(stalling, sampling):
@@ -156,6 +157,103 @@ async def test_a_reply_whose_caller_left_is_kept_for_its_retry(stalling, samplin
     await session.call(ask)
     assert slow.calls == 1
     assert len(session.seal().nodes) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_repeat_joins_a_call_in_its_callers_task_and_does_not_end_it(stalling, sampling, stream):
+    gateway, slow = stalling
+    session = gateway.open(policy="main", sampling=sampling)
+    ask = ModelCall(messages=(ASK,), fingerprint=b"1")
+    first = asyncio.create_task(session.call(ask, stays=True))
+    await asyncio.sleep(0)
+    leaving = asyncio.create_task(session.call(replace(ask, stream=stream)))
+    joined = asyncio.create_task(session.call(ask, stays=True))
+    await asyncio.sleep(0)
+    assert [under_way.callers for under_way in session._open] == [3]
+    leaving.cancel()
+    await asyncio.wait({leaving})
+    slow.go.set()
+    assert await first is await joined
+    assert (slow.calls, session.seal().repeats) == (1, 2)
+
+
+async def test_a_failure_is_told_to_the_caller_in_whose_task_it_was_and_to_those_who_joined(family, sampling, engine):
+    class Failing:
+        async def generate(self, ids, sampling, *, routing_key):
+            await asyncio.sleep(0.01)
+            raise EngineError("gone")
+
+    async with Gateway(engines={"main": Failing()}, families={"main": family}) as gateway:
+        session = gateway.open(policy="main", sampling=sampling)
+        ask = ModelCall(messages=(ASK,), fingerprint=b"1")
+        calls = [asyncio.create_task(session.call(ask, stays=True)) for _ in range(3)]
+        await asyncio.wait(calls)
+        assert [str(call.exception()) for call in calls] == ["gone"] * 3
+        assert not session._open
+        assert not session._replies
+
+
+@pytest.mark.parametrize("fingerprint", [None, b"1"])
+@pytest.mark.parametrize("end", ["seal", "hang_up"])
+async def test_the_task_of_a_caller_goes_on_after_its_call_is_given_up(stalling, sampling, fingerprint, end):
+    gateway, slow = stalling
+    session = gateway.open(policy="main", sampling=sampling)
+
+    async def program():
+        with pytest.raises(SessionClosedError, match="under way"):
+            await session.call(ModelCall(messages=(ASK,), fingerprint=fingerprint), stays=True)
+        await asyncio.sleep(0)
+        async with asyncio.timeout(60):
+            await slow.go.wait()
+        return asyncio.current_task().cancelling()
+
+    task = asyncio.create_task(program())
+    await asyncio.sleep(0)
+    getattr(session, end)()
+    await asyncio.sleep(0.01)
+    assert session.seal().open_calls == (end == "seal")
+    slow.go.set()
+    assert await task == 0
+    assert not session._open
+
+
+@pytest.mark.parametrize("sooner", [False, True])
+async def test_a_caller_that_is_cancelled_while_its_call_is_given_up_is_cancelled(stalling, sampling, sooner):
+    gateway, _ = stalling
+    session = gateway.open(policy="main", sampling=sampling)
+    caller = asyncio.create_task(session.chat([ASK]))
+    await asyncio.sleep(0)
+    for end in (caller.cancel, session.hang_up) if sooner else (session.hang_up, caller.cancel):
+        end()
+    await asyncio.wait({caller})
+    assert caller.cancelled()
+    assert not session._open
+
+
+async def test_those_who_joined_a_call_whose_task_is_cancelled_are_told_so(stalling, sampling):
+    gateway, _ = stalling
+    session = gateway.open(policy="main", sampling=sampling)
+    ask = ModelCall(messages=(ASK,), fingerprint=b"1")
+    first, joined = [asyncio.create_task(session.call(ask, stays=True)) for _ in range(2)]
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait({first, joined})
+    assert first.cancelled()
+    assert isinstance(joined.exception(), SessionClosedError)
+
+
+async def test_a_call_that_seals_its_own_session_gets_no_reply_and_its_task_goes_on(family, sampling, engine):
+    class Sealing:
+        async def generate(self, ids, sampling, *, routing_key):
+            session.seal()
+            return await engine.generate(ids, sampling, routing_key=routing_key)
+
+    async with Gateway(engines={"main": Sealing()}, families={"main": family}) as gateway:
+        session = gateway.open(policy="main", sampling=sampling)
+        with pytest.raises(SessionClosedError):
+            await session.chat([ASK])
+        await asyncio.sleep(0)
+        assert (len(session.seal().nodes), session.seal().open_calls) == (0, 1)
 
 
 async def test_a_cancelled_direct_call_is_given_up(stalling, sampling):

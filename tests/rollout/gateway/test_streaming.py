@@ -207,10 +207,10 @@ async def test_a_generation_goes_on_while_another_caller_waits_for_it(stalling, 
             leaving = asyncio.create_task(other.post(url, json=body))
             await stalling.asked.wait()
             staying = asyncio.create_task(http.post(url, json={"messages": [ASK]}))
-            await until(lambda: max(map(len, session._waiting.values())) == 2)
+            await until(lambda: max(under_way.callers for under_way in session._open) == 2)
             leaving.cancel()
             await asyncio.wait({leaving})
-        await until(lambda: max(map(len, session._waiting.values())) == 1)
+        await until(lambda: max(under_way.callers for under_way in session._open) == 1)
         stalling.go.set()
         assert (await staying).status_code == 200
     assert (stalling.calls, stalling.given_up) == (1, 0)

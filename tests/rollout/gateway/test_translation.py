@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import httpx
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -134,6 +135,14 @@ def outcome_of(row):
 def test_a_row_of_text_alone_is_read_as_any_other(row):
     """A field that holds nothing changes nothing, and keeps a row from being one of text alone."""
     assert repr(outcome_of(row)) == repr(outcome_of({**row, "x": None}))
+
+
+@pytest.mark.parametrize("more", [{"tool_call_id": "a"}, {"tool_call_id": "a", "name": "sh"}, {"name": "sh"}])
+def test_what_a_row_holds_beside_its_text_is_kept(more):
+    role = "tool" if "tool_call_id" in more else "user"
+    body = json.dumps({"messages": [{"role": role, "content": "1", **more}]}).encode()
+    read = CHAT_COMPLETIONS.read(body, ToolCache(), MessageCache())
+    assert read.unknown == ({"messages[0]": (0, {"name": "sh"})} if "name" in more else {})
 
 
 TEXTS = st.text(alphabet='ab" \n\\é', max_size=4)

@@ -228,4 +228,4 @@ async def _leave(client: asyncio.Task[tuple[int, bytes]]) -> None:
 
 def _callers(session: GatewaySession) -> int:
     """Who waits for a call of a session that is under way."""
-    return sum(map(len, session._waiting.values()))
+    return sum([under_way.callers for under_way in session._open])
