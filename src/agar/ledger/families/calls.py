@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -97,17 +97,21 @@ def json_call(text: str) -> Call:
         UnreadableCall: it is no such object, or holds what a call has no place for.
     """
     value = read_json(text)
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+    name = value.get("name") if isinstance(value, dict) else None
+    if not isinstance(name, str):
         raise UnreadableCall('a tool call must be {"name": "...", "arguments": {...}}')
     given = [key for key in ARGUMENTS if key in value]
     if len(given) > 1:
-        raise UnreadableCall(f"tool call {value['name']!r} has both {' and '.join(ARGUMENTS)}: only one can be meant")
-    others = value.keys() - {"name", *ARGUMENTS}
-    if value.get("type") == "function":  # as the APIs write calls, and models after them
-        others -= {"type"}
-    if others:
-        raise UnreadableCall(f"tool call {value['name']!r} has {sorted(others)} beside its name and arguments")
-    return checked_call(value["name"], value[given[0]] if given else {})
+        raise UnreadableCall(f"tool call {name!r} has both {' and '.join(ARGUMENTS)}: only one can be meant")
+    if len(value) > 1 + len(given) and (others := _others(value)):
+        raise UnreadableCall(f"tool call {name!r} has {sorted(others)} beside its name and arguments")
+    return checked_call(name, value[given[0]] if given else {})
+
+
+def _others(call: Mapping[str, Any]) -> set[str]:
+    """Keys that a call has no place for."""
+    others = call.keys() - {"name", *ARGUMENTS}
+    return others - {"type"} if call.get("type") == "function" else others  # as the APIs write calls, and models too
 
 
 def checked_call(name: str, arguments: Any) -> Call:

@@ -47,6 +47,10 @@ class Marking:
 
     def quote(self, text: str) -> str:
         """Foreign text as marked text."""
+        head = text.lstrip()
+        tails = self._tails.get(head[:1])
+        if (tails is None or not head.startswith(tails)) and self._first.search(text) is None:
+            return text  # as nearly always
         stop = len(text.rstrip())
         start = stop - len(text[:stop].lstrip())
         places: set[int] = set()
@@ -96,24 +100,24 @@ class Marking:
 
     def last_token(self, ids: Ids) -> str | None:
         """The last control token of a sequence, by its text; None where there is none."""
-        for some in (ids[-_LAST:], ids[:-_LAST]):
-            for id in reversed(some.tolist()):
-                if id in self._names:
-                    return self._names[id]
-        return None
+        names = self._names
+        for id in ids[-_LAST:].tolist()[::-1]:
+            if id in names:
+                return names[id]
+        return next((names[id] for id in ids[:-_LAST].tolist()[::-1] if id in names), None)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Ids as marked text: only real control tokens stand as themselves."""
+        names, decode = self._names, self._tokenizer.decode
         pieces: list[str] = []
         start = 0
-        for position, id in enumerate(ids):
-            if id in self._names:
-                if start < position:
-                    pieces.append(self.quote(self._tokenizer.decode(ids[start:position])))
-                pieces.append(self._names[id])
-                start = position + 1
+        for position in [position for position, id in enumerate(ids) if id in names]:
+            if start < position:
+                pieces.append(self.quote(decode(ids[start:position])))
+            pieces.append(names[ids[position]])
+            start = position + 1
         if start < len(ids):
-            pieces.append(self.quote(self._tokenizer.decode(ids[start:])))
+            pieces.append(self.quote(decode(ids[start:])))
         return "".join(pieces)
 
     def _plain(self, marked: str) -> Sequence[int]:

@@ -1,6 +1,6 @@
 """Reading a reply's marked text: reasoning, what was said, tool calls."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from agar.ledger.families.calls import CallFormat, UnreadableCall
 from agar.ledger.families.marking import Marking
@@ -58,48 +58,49 @@ def read_reply(
         unopened: whether a closing mark of reasoning makes all before it reasoning, opened or not.
         finish: why the reply ended.
     """
-    reasoning, rest = None, reply
+    reasoning, said = None, reply
     if thinks:
-        reasoning, rest = split_reasoning(reply, inside=thinking == THINK, unopened=unopened)
-    text: list[str] = []
-    found: list[ToolCall] = []
+        reasoning, said = split_reasoning(reply, inside=thinking == THINK, unopened=unopened)
+    found: tuple[ToolCall, ...] = ()
     error: str | None = None
-    for is_call, span in _spans(rest, calls):
-        if calls is None or not is_call:
-            text.append(span)
-            continue
-        inner = span.removeprefix(calls.opening)
-        try:
-            if not inner.endswith(calls.closing):
-                raise UnreadableCall("the reply ended inside a tool call")
-            call = calls.read(inner.removesuffix(calls.closing), tools, marking)
-        except UnreadableCall as reason:
-            error = error or str(reason)
-            text.append(span)
-        else:
-            found.append(ToolCall(id=f"call_{len(found)}", name=call.name, arguments=call.arguments))
-    said = "".join(text)
-    if found and calls is not None:
-        for mark in calls.around:
-            said = said.replace(mark, "")
+    if calls is not None and calls.opening in said:
+        said, found, error = _without_calls(said, calls, tools, marking)
     said = marking.unquote(said)
     return Turn(
         text=said.strip() if found or reasoning is not None or thinking else said,
         reasoning=marking.unquote(reasoning).strip() or None if reasoning is not None else None,
-        tool_calls=tuple(found),
+        tool_calls=found,
         finish=finish,
         parse_error=error,
     )
 
 
-def _spans(text: str, calls: CallFormat | None) -> Iterator[tuple[bool, str]]:
-    """Pieces of marked text, and whether each begins with a call's opening."""
+def _without_calls(
+    text: str, calls: CallFormat, tools: Sequence[ToolSpec], marking: Marking
+) -> tuple[str, tuple[ToolCall, ...], str | None]:
+    """Marked text without the calls in it, the calls, and why the first that is none is none."""
+    opening, closing = calls.opening, calls.closing
+    pieces: list[str] = []
+    found: list[ToolCall] = []
+    error: str | None = None
     position = 0
-    while calls is not None and (start := text.find(calls.opening, position)) >= 0:
-        if position < start:
-            yield False, text[position:start]
-        stop = text.find(calls.closing, start + len(calls.opening))
-        position = len(text) if stop < 0 else stop + len(calls.closing)
-        yield True, text[start:position]
-    if position < len(text):
-        yield False, text[position:]
+    while (start := text.find(opening, position)) >= 0:
+        pieces.append(text[position:start])
+        inside = start + len(opening)
+        stop = text.find(closing, inside)
+        position = len(text) if stop < 0 else stop + len(closing)
+        try:
+            if stop < 0:
+                raise UnreadableCall("the reply ended inside a tool call")
+            call = calls.read(text[inside:stop], tools, marking)
+        except UnreadableCall as reason:
+            error = error or str(reason)
+            pieces.append(text[start:position])
+        else:
+            found.append(ToolCall(id=f"call_{len(found)}", name=call.name, arguments=call.arguments))
+    pieces.append(text[position:])
+    said = "".join(pieces)
+    if found:
+        for mark in calls.around:
+            said = said.replace(mark, "")
+    return said, tuple(found), error

@@ -70,6 +70,8 @@ class TemplateFamily:
         self.stop_ids: tuple[int, ...] = tuple(
             self.tokenizer.added[token] for token in self.stops if token in self.tokenizer.added
         )
+        # Where the marks are no tokens, nobody sees that a prompt ended inside the reasoning.
+        self._unopened = self.unopened or (self.thinks and THINK not in self.tokenizer.added)
         self.marking = Marking(self.tokenizer)
         self.template = ChatTemplate(
             model.template, marking=self.marking, variables=model.variables, today=model.today, wire=self.wire
@@ -223,11 +225,6 @@ class TemplateFamily:
         )
 
     # ---------------------------------------------------------------------------------------------- internals
-
-    @property
-    def _unopened(self) -> bool:
-        # Where the marks are no tokens, nobody sees that a prompt ended inside the reasoning.
-        return self.unopened or (self.thinks and THINK not in self.tokenizer.added)
 
     def _following(self, previous_ids: Ids, new: Sequence[Message], *, generation: bool) -> Sequence[int] | None:
         self._require(new, ())
