@@ -58,7 +58,7 @@ class Call:
 
     def take(self, reply: Mapping[str, Any], version: int | None) -> str:
         """Keep a reply's tokens; gives why the call must go on, or "" where it is complete."""
-        if version is not None and stamps(reply) - {str(version)}:
+        if version is not None and not served_by(reply, version):
             return "stale_version"
         pieces = _pieces(reply)
         if pieces and pieces[-1].finish is Finish.ABORT and self._stopped(reply):
@@ -87,11 +87,11 @@ class Call:
         )
 
 
-def stamps(reply: Mapping[str, Any]) -> set[str]:
-    """Every weight version that a reply names; an engine that nobody stamped names a word instead of a number."""
-    meta = reply.get("meta_info") or {}
-    spans = [span.get("version") for span in meta.get("weight_versions") or []]
-    return {str(stamp) for stamp in [meta.get("weight_version"), *spans]}
+def served_by(reply: Mapping[str, Any], version: int) -> bool:
+    """Whether every weight version that a reply names is this one; an engine that nobody stamped names a word."""
+    meta, told = reply.get("meta_info") or {}, str(version)
+    spans = meta.get("weight_versions") or ()
+    return str(meta.get("weight_version")) == told and all(str(span.get("version")) == told for span in spans)
 
 
 def _ended(piece: Sampled, finish: Finish) -> Sampled:

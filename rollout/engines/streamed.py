@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from agar.errors import EngineRefused
-from agar.rollout.engines.call import stamps
+from agar.rollout.engines.call import served_by
 
 EVENTS = "text/event-stream"
 """The content type of a stream."""
@@ -82,7 +82,7 @@ class StreamedReply:
             raise EngineRefused(f"the engine refused a request: {str(told)[:500]}")
         if error or code:
             raise Retry(f"http_{code or 500}")
-        if self._version is not None and stamps(step) - {str(self._version)}:
+        if self._version is not None and not served_by(step, self._version):
             raise Retry("stale_version")
         if total == len(self._rows) + len(rows):
             new, text = rows, self._text + (step.get("text") or "")

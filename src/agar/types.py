@@ -286,14 +286,27 @@ class Sampled:
             version = int(meta["weight_version"]) if policy_version is None else policy_version
             finish = Finish((meta.get("finish_reason") or {}).get("type", "abort"))
             ids = np.array([row[1] for row in rows], dtype=np.int32)
-            logprobs = np.minimum(np.array([float(row[0]) for row in rows], dtype=np.float32), 0)
+            logprobs = np.array([float(row[0]) for row in rows], dtype=np.float32)
+            np.minimum(logprobs, 0, out=logprobs)
             versions = np.full(len(rows), version, dtype=np.int32)
         except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise EngineError(
                 f"the engine's reply lacks token ids, log-probs or an integer weight_version ({error!r}): "
                 "send return_logprob and publish weights with an integer version"
             ) from error
-        return cls(_ENGINE_KEY, token_ids=ids, logprobs=logprobs, policy_versions=versions, finish=finish)
+        return cls._of_rows(ids, logprobs, versions, finish)
+
+    @classmethod
+    def _of_rows(cls, ids: Ids, logprobs: Floats, versions: Ids, finish: Finish) -> "Sampled":
+        """A reply of arrays that nobody else has, of one length, with no log-prob above 0: no copies, fewer checks."""
+        if ids.ndim != 1 or (len(ids) and not logprobs.min() > -np.inf):
+            return cls(_ENGINE_KEY, token_ids=ids, logprobs=logprobs, policy_versions=versions, finish=finish)
+        sampled = cls.__new__(cls)
+        sampled.token_ids, sampled.logprobs, sampled.policy_versions = ids, logprobs, versions
+        sampled.finish, sampled.side = finish, _NO_SIDE
+        for array in (ids, logprobs, versions):
+            array.setflags(write=False)
+        return sampled
 
     @classmethod
     def join(cls, pieces: Sequence["Sampled"]) -> "Sampled":

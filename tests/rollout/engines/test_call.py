@@ -4,7 +4,7 @@ import numpy as np
 import orjson
 import pytest
 
-from agar.rollout.engines.call import Call
+from agar.rollout.engines.call import Call, served_by
 from agar.rollout.engines.streamed import StreamedReply
 from agar.types import Finish, Sampling
 
@@ -35,6 +35,25 @@ def test_a_reply_that_was_cut_behind_its_stop_token_is_complete(spans, schema):
     assert asked.take(reply(7, 8, 9, spans=spans), None) == ""
     sampled = asked.sampled()
     assert (sampled.token_ids.tolist(), sampled.finish) == ([7, 8, 9], Finish.STOP)
+
+
+@pytest.mark.parametrize(
+    ("named", "spans", "served"),
+    [
+        ("4", [], True),
+        (4, [], True),
+        ("4", ["4", 4], True),
+        ("4", ["3", "4"], False),
+        ("4", ["4", None], False),
+        ("3", [], False),
+        ("default", [], False),
+        (None, [], False),
+    ],
+)
+def test_a_reply_is_of_a_version_if_all_that_it_names_is_that(named, spans, served):
+    meta = {"weight_version": named, "weight_versions": [{"version": span} for span in spans]}
+    assert served_by({"meta_info": meta}, 4) == served
+    assert not served_by({}, 4)
 
 
 def test_a_stop_token_in_a_later_piece_ends_the_call_too():
