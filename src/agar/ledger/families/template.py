@@ -8,6 +8,7 @@ from typing import Any, Literal
 from agar.errors import ConfigError, LedgerError
 from agar.ledger.canonical import spell
 from agar.ledger.families.marking import Marking
+from agar.ledger.families.tool_rows import ToolRows, each_string
 from agar.ledger.images import images_of
 from agar.types import ImagePart, Message, TextPart, ToolSpec
 
@@ -44,8 +45,9 @@ class ChatTemplate:
 
         self.text = text
         self._marking, self._variables, self._wire = marking, dict(variables), wire
+        self._tools = ToolRows(marking.quote)
         try:
-            self._compiled = _environment(marking, today).from_string(text)
+            self._compiled = _environment(marking, self._tools, today).from_string(text)
         except jinja2.TemplateError as error:
             raise ConfigError(f"the chat template is not jinja ({error}): repair it") from error
         self._compiled.globals = dict(self._compiled.globals)  # copied by every rendering: jinja's own chain is slow
@@ -61,7 +63,7 @@ class ChatTemplate:
         Raises:
             LedgerError: the template refuses the conversation.
         """
-        offered = [self._tool(tool) for tool in tools] or None
+        offered = self._tools.of(tools) or None
         try:
             return str(
                 self._compiled.render(
@@ -127,7 +129,7 @@ class ChatTemplate:
                         "name": quote(call.name),
                         "arguments": quote(spell(call.arguments))
                         if self._wire == "json"
-                        else _each_string(call.arguments, quote),
+                        else each_string(call.arguments, quote),
                     },
                 }
                 for call in message.tool_calls
@@ -139,17 +141,12 @@ class ChatTemplate:
             return {"type": "text", "text": self._marking.quote(part.text)}
         return {"type": "image"}
 
-    def _tool(self, tool: ToolSpec) -> dict[str, Any]:
-        function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
-        quoted: dict[str, Any] = _each_string({"type": "function", "function": function}, self._marking.quote)
-        return quoted
-
 
 _DICT_METHODS = frozenset(dir(dict))
 _LOOP_PLACES = frozenset({"first", "last", "index", "index0", "previtem", "nextitem"})
 
 
-def _environment(marking: Marking, today: date) -> Any:
+def _environment(marking: Marking, tools: ToolRows, today: date) -> Any:
     """Jinja as transformers sets it up, in the sandbox that denies a template everything but its arguments."""
     from jinja2 import nodes
     from jinja2.ext import Extension, loopcontrols
@@ -173,9 +170,12 @@ def _environment(marking: Marking, today: date) -> Any:
         separators: tuple[str, str] | None = None,
         sort_keys: bool = False,
     ) -> str:
-        plain = _each_string(value, marking.unquote)
-        options: dict[str, Any] = {"ensure_ascii": ensure_ascii, "indent": indent, "sort_keys": sort_keys}
-        return marking.quote(json.dumps(plain, separators=separators, **options))
+        def write() -> str:
+            plain = each_string(value, marking.unquote)
+            options: dict[str, Any] = {"ensure_ascii": ensure_ascii, "indent": indent, "sort_keys": sort_keys}
+            return marking.quote(json.dumps(plain, separators=separators, **options))
+
+        return tools.written(value, (ensure_ascii, indent, str(separators), sort_keys), write)
 
     def refuse(message: str) -> None:
         raise LedgerError(marking.unquote(message))
@@ -202,13 +202,3 @@ def _environment(marking: Marking, today: date) -> Any:
     environment.globals["raise_exception"] = refuse
     environment.globals["strftime_now"] = datetime.combine(today, time()).strftime
     return environment
-
-
-def _each_string(value: Any, change: Any) -> Any:
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, (dict, Mapping)):  # asking for a dict first is much cheaper
-        return {_each_string(key, change): _each_string(item, change) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_each_string(item, change) for item in value]
-    return value
