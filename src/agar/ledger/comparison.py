@@ -131,9 +131,10 @@ def thought(reasoning: str | None) -> str:
 
 def _as_given(turn: Turn, sent: Message) -> bool:
     """Whether a caller sent a reply back as it got it."""
-    if sent.content != turn.text or sent.reasoning != turn.reasoning or len(sent.tool_calls) != len(turn.tool_calls):
+    if sent.content != turn.text or sent.reasoning != turn.reasoning:
         return False
-    return all(map(_same_call, turn.tool_calls, sent.tool_calls))
+    ours, theirs = turn.tool_calls, sent.tool_calls
+    return ours is theirs or (len(ours) == len(theirs) and all(map(_same_call, ours, theirs)))
 
 
 def _same_call(one: ToolCall, other: ToolCall) -> bool:

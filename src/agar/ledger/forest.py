@@ -6,7 +6,7 @@ here tokenises a reply.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,7 @@ class Forest:
         """
         if not messages:
             raise LedgerError("a model call needs at least one message")
-        asked = Asked(sent=tuple(messages), tools=tuple(tools), respelled=respelled)
+        asked = Asked(tuple(messages), tuple(tools), respelled)
         return self._resumed(asked) or self._searched(asked)
 
     def commit(
@@ -138,7 +138,7 @@ class Forest:
         if plan.parent is not None:
             self._children[plan.parent] += 1
             self._leaves.drop(plan.parent)
-        self._leaves.add(Leaf(node=node, asked=plan.asked, context=plan.context.followed(sampled.token_ids)))
+        self._leaves.add(Leaf(node, plan.asked, plan.context.followed(sampled.token_ids)))
         self._note(plan.differences)
         return node
 
@@ -168,7 +168,7 @@ class Forest:
         found = leaf.asked.found + reply
         if found and not self._policy.keeps_changed_history:
             return None
-        return self._extend(leaf.node, asked, found, consumed=at + 1)
+        return self._extend(leaf.node, leaf.context, asked, found, at + 1)
 
     def _searched(self, asked: Asked) -> Plan:
         sent, respelled = asked.sent, asked.respelled
@@ -182,7 +182,7 @@ class Forest:
             if self._refuses(found):
                 refused = refused or found
                 continue
-            plan = self._extend(parent, asked, found, consumed=consumed, refused=refused)
+            plan = self._extend(parent, self._context(parent.id), asked, found, consumed, refused)
             return plan or self._root(asked, Edge.UNBRIDGED, found + refused)
         edge = Edge.FIRST if not self.nodes else Edge.REWRITTEN if walk.states else Edge.UNRELATED
         return self._root(asked, Edge.DIVERGED if refused else edge, refused)
@@ -190,14 +190,13 @@ class Forest:
     def _extend(
         self,
         parent: Node,
+        before: Context,
         asked: Asked,
         found: tuple[Difference, ...],
-        *,
         consumed: int,
         refused: tuple[Difference, ...] = (),
     ) -> Plan | None:
         new = asked.sent[consumed:]
-        before = self._context(parent.id)
         path = self._path(parent.id)
         delta = self._prompts.following(parent, path, before.ids, asked.sent, asked.tools, consumed=consumed)
         if delta is None:
@@ -209,7 +208,7 @@ class Forest:
             tools=(),
             delta=delta,
             differences=found + refused + unsampled_replies(new, consumed, parent.id, self._recorded),
-            asked=replace(asked, found=found) if found else asked,
+            asked=asked._replace(found=found) if found else asked,
             context=before.followed(delta),
         )
 

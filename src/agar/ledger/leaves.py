@@ -4,16 +4,15 @@ Callers send the same message objects again with every call. Where they do, the 
 all that there is to look at.
 """
 
-from dataclasses import dataclass
 from operator import is_
+from typing import NamedTuple
 
 from agar.ledger.context import Context
 from agar.ledger.node import Difference, Node
 from agar.types import Message, ToolSpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Asked:
+class Asked(NamedTuple):  # a tuple, as `Leaf` is, since every call makes one
     """What a caller sent, beside the path that it goes on from.
 
     Attributes:
@@ -29,8 +28,7 @@ class Asked:
     found: tuple[Difference, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Leaf:
+class Leaf(NamedTuple):
     """A node that nothing goes on from yet.
 
     Attributes:

@@ -39,7 +39,8 @@ class Frame:
 
     def text(self, results: Sequence[str]) -> str:
         """Marked text, with results that are marked text."""
-        return _joined(self._around, results)
+        before, *around = self._around
+        return before + "".join([text + after for text, after in zip(results, around, strict=True)])
 
     def ids(self, results: Sequence[str]) -> "array[int]":
         """The ids, with results as they are.
@@ -47,16 +48,12 @@ class Frame:
         Raises:
             LedgerError: a result is not valid Unicode.
         """
-        ids, start = self._ids[0][:], 0
-        for piece, behind in zip(self._pieces, self._ids[1:], strict=True):
-            stop = start + len(piece) - 1
-            text = _joined(piece, results[start:stop])
+        ids, at = self._ids[0][:], 0
+        for (text, *around), behind in zip(self._pieces, self._ids[1:], strict=True):
+            for after in around:
+                text += results[at] + after
+                at += 1
             if text:
                 ids.extend(self._tokenizer.ids_of(text))
             ids.extend(behind)
-            start = stop
         return ids
-
-
-def _joined(around: Sequence[str], texts: Sequence[str]) -> str:
-    return around[0] + "".join([text + after for text, after in zip(texts, around[1:], strict=True)])

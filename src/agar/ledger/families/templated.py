@@ -227,9 +227,9 @@ class TemplateFamily:
     # ---------------------------------------------------------------------------------------------- internals
 
     def _following(self, previous_ids: Ids, new: Sequence[Message], *, generation: bool) -> Sequence[int] | None:
-        self._require(new, ())
-        ids = self._framed(new, generation=generation)
+        ids = self._framed(new, generation) if self.plain_results else None
         if ids is None:
+            self._require(new, ())
             after = self._behind(self._probe(previous_ids), self.template.rows(new), generation=generation)
             if after is None:
                 return None
@@ -241,15 +241,16 @@ class TemplateFamily:
         before, slot, after = self.template.render([*probe, *new], generation=generation).rpartition(_REPLY)
         return after if slot and before.startswith(self._lead(probe)) else None
 
-    def _framed(self, new: Sequence[Message], *, generation: bool) -> Sequence[int] | None:
+    def _framed(self, new: Sequence[Message], generation: bool) -> Sequence[int] | None:
         """The ids of `_behind` for results of tools, in their frame; None where the template must be run."""
-        if not self.plain_results or len(new) > _FRAMED or not all(map(_is_result, new)):
+        results = [each.content for each in new if each.role == "tool" and isinstance(each.content, str)]
+        if len(results) != len(new) or len(new) > _FRAMED or any(each.tool_calls for each in new):
             return None
         place = (len(new), generation)
         if place not in self._frames:
             self._frames[place] = self._frame(*place)
         frame = self._frames[place]
-        return None if frame is None else frame.ids([message.text for message in new])
+        return None if frame is None else frame.ids(results)
 
     def _frame(self, count: int, generation: bool) -> Frame | None:
         """What the template writes around results; None where it does not write awkward ones as they are."""
@@ -273,10 +274,6 @@ class TemplateFamily:
 
     def _require(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
         self.template.require(messages, tools, self.name, images=self.image is not None)
-
-
-def _is_result(message: Message) -> bool:
-    return message.role == "tool" and isinstance(message.content, str)
 
 
 def _array(ids: Sequence[int]) -> Ids:
