@@ -148,4 +148,4 @@ class Reply:
     @property
     def sampled_tokens(self) -> int:
         """Tokens sampled for the call."""
-        return sum(len(choice.node.sampled) for choice in self.choices if choice.node is not None)
+        return sum([len(choice.node.sampled) for choice in self.choices if choice.node is not None])

@@ -7,7 +7,7 @@ the start would find; a body that is not surely of this kind is left to that rea
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -29,13 +29,13 @@ class _Undivided:
     call: ModelCall
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Divided:
-    """A body that was read.
+    """The last body of a conversation.
 
     Attributes:
         head: its bytes up to the end of the last row.
-        tail: those behind.
+        tail: those behind, which all bodies of the conversation have in common.
         hashed: what begins its fingerprint, with `head` in it.
         rows: how many rows it has.
         call: what it asks for.
@@ -48,20 +48,19 @@ class Divided:
     call: ModelCall
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Continued:
+class Continued(NamedTuple):  # a tuple, since nearly every call makes one
     """A body that goes on from another one.
 
     Attributes:
-        before: the other.
-        rows: the rows that it has beyond those.
-        head: its bytes up to the end of the last row; those behind are the other's.
-        hashed: what begins its fingerprint, with `head` in it.
+        before: the other, until `Bodies.go_on`.
+        new: the bytes that it has beyond those, between the other's head and tail.
+        rows: the rows that these are.
+        hashed: what begins its fingerprint, with the other's head and `new` in it.
     """
 
     before: Divided
+    new: bytes
     rows: Sequence[Any]
-    head: bytes
     hashed: Fingerprint
 
     @property
@@ -79,16 +78,15 @@ class Bodies:
         field: the field that holds the rows.
         dialect: of the fingerprints.
         limit_bytes: how much it keeps of them.
+
+    Attributes:
+        held_bytes: how much it keeps now.
     """
 
     def __init__(self, field: str, *, dialect: bytes, limit_bytes: int = _MAX_KEPT_BYTES) -> None:
         self._field, self._dialect, self._limit_bytes = field, dialect, limit_bytes
         self._kept: list[_Undivided | Divided] = []  # the newest first
-
-    @property
-    def held_bytes(self) -> int:
-        """How much it keeps now."""
-        return sum([len(kept.head) + len(kept.tail) for kept in self._kept])
+        self.held_bytes = 0
 
     def continued(self, body: bytes) -> Continued | None:
         """What is new of a body; None where it has to be read from the start."""
@@ -104,21 +102,25 @@ class Bodies:
 
     def keep(self, body: bytes, rows: int, call: ModelCall) -> None:
         """Remember a body that was read from the start."""
-        self._keep(_Undivided(head=body, rows=rows, call=call))
+        if len(body) <= self._limit_bytes:
+            self._kept.insert(0, _Undivided(head=body, rows=rows, call=call))
+            self._hold(len(body))
 
     def go_on(self, read: Continued, call: ModelCall) -> None:
         """Remember a body in the place of the one that it goes on from."""
-        before = read.before
-        rows = before.rows + len(read.rows)
-        self._kept.remove(before)
-        self._keep(Divided(head=read.head, tail=before.tail, hashed=read.hashed, rows=rows, call=call))
+        kept = read.before
+        kept.head, kept.hashed, kept.call = kept.head + read.new, read.hashed, call
+        kept.rows += len(read.rows)
+        if self._kept[0] is not kept:
+            self._kept.remove(kept)
+            self._kept.insert(0, kept)
+        self._hold(len(read.new))
 
-    def _keep(self, body: _Undivided | Divided) -> None:
-        if len(body.head) + len(body.tail) > self._limit_bytes:
-            return
-        self._kept.insert(0, body)
+    def _hold(self, more_bytes: int) -> None:
+        self.held_bytes += more_bytes
         while len(self._kept) > _MAX_KEPT_BODIES or self.held_bytes > self._limit_bytes:
-            self._kept.pop()
+            dropped = self._kept.pop()
+            self.held_bytes -= len(dropped.head) + len(dropped.tail)
 
     def _divided(self, kept: _Undivided, body: bytes) -> Divided | None:
         """A kept body divided where its rows end, if that is where another goes on with a further row.
@@ -147,15 +149,14 @@ def _continued(kept: Divided, body: bytes) -> Continued | None:
 
     Between other brackets: text that would close the list of rows closes these, and is followed by one too many.
     """
-    head = body[: len(body) - len(kept.tail)]
-    new = head[len(kept.head) :]
+    new = body[len(kept.head) : len(body) - len(kept.tail)]
     try:
         rows = orjson.loads(b"[null%b]" % new)[1:]
     except orjson.JSONDecodeError:
         return None
     hashed = kept.hashed.copy()
     hashed.update(new)
-    return Continued(before=kept, rows=rows, head=head, hashed=hashed)
+    return Continued(before=kept, new=new, rows=rows, hashed=hashed)
 
 
 def _common(one: bytes, other: bytes) -> int:

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -17,8 +18,10 @@ _MAX_CACHED_ROWS = 65_536
 _MAX_CACHED_BYTES = 64 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadRow:
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+class ReadRow(NamedTuple):  # a tuple, as `History` is, since every call makes some
     """One row of a request.
 
     Attributes:
@@ -29,7 +32,7 @@ class ReadRow:
 
     messages: tuple[Message, ...]
     respelled: bool = False
-    unknown: Mapping[str, Any] = field(default_factory=dict)
+    unknown: Mapping[str, Any] = _NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +43,12 @@ class ReadTools:
     kept: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class History(NamedTuple):
     """The rows of a request; the attributes are those of `ModelCall`."""
 
     messages: tuple[Message, ...]
     respelled: frozenset[int] = frozenset()
-    unknown: Mapping[str, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
+    unknown: Mapping[str, tuple[int, Mapping[str, Any]]] = _NONE
 
 
 RowReader = Callable[[Any, str, int, Spelt], ReadRow]

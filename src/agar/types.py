@@ -219,6 +219,7 @@ class Sampling:
         return self.temperature > 0 and self.top_p >= 1 and self.top_k <= 0 and self.min_p <= 0
 
 
+_FINISHES: Mapping[str, Finish] = {finish.value: finish for finish in Finish}
 _ENGINE_KEY = object()
 _NO_SIDE: Mapping[str, npt.NDArray[Any]] = MappingProxyType({})
 
@@ -284,11 +285,12 @@ class Sampled:
             meta = reply["meta_info"]
             rows = meta["output_token_logprobs"]
             version = int(meta["weight_version"]) if policy_version is None else policy_version
-            finish = Finish((meta.get("finish_reason") or {}).get("type", "abort"))
+            finish = _FINISHES[(meta.get("finish_reason") or {}).get("type", "abort")]
             ids = np.array([row[1] for row in rows], dtype=np.int32)
             logprobs = np.array([float(row[0]) for row in rows], dtype=np.float32)
             np.minimum(logprobs, 0, out=logprobs)
-            versions = np.full(len(rows), version, dtype=np.int32)
+            versions = np.empty(len(rows), dtype=np.int32)
+            versions.fill(version)
         except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise EngineError(
                 f"the engine's reply lacks token ids, log-probs or an integer weight_version ({error!r}): "
