@@ -72,8 +72,10 @@ def bare_ms(times: int) -> float:
 def swe_rex_ms(python: str, times: int) -> dict[str, float]:
     """The same in swe-rex's local runtime, in an environment that has it."""
     words = [python, "-c", _SWE_REX, str(times)]
-    said = subprocess.run(words, capture_output=True, text=True, timeout=600, check=True).stdout
-    answer = next(line for line in said.splitlines() if line.startswith("{"))  # among its own log
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        raise RuntimeError(f"swe-rex ended with {done.returncode}: {done.stderr[-2000:]}")
+    answer = next(line for line in done.stdout.splitlines() if line.startswith("{"))  # among its own log
     return {f"swe_rex_{name}_ms": value for name, value in json.loads(answer).items()}
 
 

@@ -10,7 +10,7 @@ from agar.examples.stages import Example
 
 pytestmark = [pytest.mark.sglang, pytest.mark.megatron, pytest.mark.ray, pytest.mark.sandbox, pytest.mark.timeout(900)]
 
-EXAMPLES = ["coding_agent", "retool"]
+EXAMPLES = ["coding_agent", "retool", "search_r1"]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
