@@ -5,28 +5,19 @@ from dataclasses import replace
 
 from agar.ledger.canonical import spell
 from agar.rollout.gateway.call import ModelCall
-from agar.types import Finish, ToolCall, Turn
+from agar.types import Finish, Turn
 
 
-def turn_of(parsed: Turn, finish: Finish, number: int, call: ModelCall) -> tuple[Turn, str | None]:
+def turn_of(parsed: Turn, finish: Finish, call: ModelCall) -> tuple[Turn, str | None]:
     """The turn that the caller of `call` gets, and the text of its own that ended it.
 
     Args:
         parsed: the reply as the family reads it.
         finish: why the engine ended it.
-        number: of its node; makes the ids of its tool calls unique in the session.
         call: what the caller takes.
     """
-    named = tuple(
-        [
-            ToolCall(id=f"call_{number}_{index}", name=made.name, arguments=made.arguments)
-            for index, made in enumerate(parsed.tool_calls)
-        ]
-    )
-    turn = Turn(
-        text=parsed.text, reasoning=parsed.reasoning, tool_calls=named, finish=finish, parse_error=parsed.parse_error
-    )
-    if call.max_calls is not None and len(named) > call.max_calls:
+    turn = parsed if parsed.finish is finish else replace(parsed, finish=finish)
+    if call.max_calls is not None and len(turn.tool_calls) > call.max_calls:
         turn = _withhold(turn, call.max_calls)
     return _cut(turn, call.stop) if call.stop else (turn, None)
 

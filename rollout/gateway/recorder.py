@@ -126,8 +126,9 @@ class Recorder:
     ) -> Reply:
         number, text_of = len(self.forest.nodes), self._family.tokenizer.decode
         sampled = with_placeholders(sampled, plan.delta, self._family.image_token)
-        parsed = self._family.parse(sampled.token_ids, call.tools, prompt=plan.prompt)
-        turn, stopped_by = turn_of(parsed, sampled.finish, number, call)
+        name = f"call_{number}"  # unique in the session
+        parsed = self._family.parse(sampled.token_ids, call.tools, prompt=plan.prompt, call_id=name)
+        turn, stopped_by = turn_of(parsed, sampled.finish, call)
         node = self.forest.commit(plan, sampled, turn, sampling=sampling, requested=requested, choice=choice)
         return Reply(
             id=f"{self.tag}-{number}",

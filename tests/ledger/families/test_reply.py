@@ -70,6 +70,20 @@ def test_calls_are_read_in_each_familys_own_form(family_of, name, text, calls):
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("glm-4.7", "</think><tool_call>rest</tool_call><tool_call>rest</tool_call>"),
+        ("llama-layout", '{"name": "rest"}; {"name": "rest"}'),
+    ],
+)
+def test_calls_are_numbered_behind_the_name_that_they_are_given(family_of, name, text):
+    family = family_of(name)
+    ids = np.array(family.tokenizer.encode(text, special=True), np.int32)
+    assert [call.id for call in family.parse(ids, TOOLS).tool_calls] == ["call_0", "call_1"]
+    assert [call.id for call in family.parse(ids, TOOLS, call_id="call_7").tool_calls] == ["call_7_0", "call_7_1"]
+
+
+@pytest.mark.parametrize(
     ("name", "text", "why"),
     [
         ("qwen3", "<tool_call>look</tool_call>", "not JSON"),

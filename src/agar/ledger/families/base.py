@@ -59,7 +59,9 @@ class Family(Protocol):
         """
         ...
 
-    def parse(self, ids: Ids, tools: Sequence[ToolSpec] = (), *, prompt: Ids | None = None) -> Turn:
+    def parse(
+        self, ids: Ids, tools: Sequence[ToolSpec] = (), *, prompt: Ids | None = None, call_id: str = "call"
+    ) -> Turn:
         """Read a reply. Control tokens are located as ids, before anything is decoded.
 
         Never raises on what a model wrote: what cannot be read stays in `text` and `parse_error` says why.
@@ -69,6 +71,7 @@ class Family(Protocol):
             tools: what was offered; some families' arguments have no types of their own.
             prompt: int32 [m], what was sampled on, where the reply may begin inside its reasoning; a first question's
                 if None.
+            call_id: what the ids of its tool calls begin with: `call_0`, `call_1` and so on.
         """
         ...
 

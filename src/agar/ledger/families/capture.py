@@ -60,7 +60,9 @@ class Capture:
         del previous_ids, finish, new_messages
         return None
 
-    def parse(self, ids: Ids, tools: Sequence[ToolSpec] = (), *, prompt: Ids | None = None) -> Turn:
+    def parse(
+        self, ids: Ids, tools: Sequence[ToolSpec] = (), *, prompt: Ids | None = None, call_id: str = "call"
+    ) -> Turn:
         """Read a reply by the tokenizer's marks; see `Family.parse`."""
         values: list[int] = ids.tolist()
         stopped = bool(values) and values[-1] in self.stop_ids
@@ -73,6 +75,7 @@ class Capture:
             thinking=None if prompt is None else reasoning_mark(self._marking.last_token(prompt)),
             unopened=True,
             finish=Finish.STOP if stopped else Finish.LENGTH,
+            call_id=call_id,
         )
 
     def grow(

@@ -28,16 +28,18 @@ class Llama3(TemplateFamily):
             raise LedgerError("a llama3 model says text or makes a call, never both: leave one out")
         return super()._said(message, thinking)
 
-    def parse(self, ids: Ids, tools: Sequence[ToolSpec] = (), *, prompt: Ids | None = None) -> Turn:
+    def parse(
+        self, ids: Ids, tools: Sequence[ToolSpec] = (), *, prompt: Ids | None = None, call_id: str = "call"
+    ) -> Turn:
         """Read a reply from its ids; see `Family.parse`."""
-        turn = super().parse(ids, tools, prompt=prompt)
+        turn = super().parse(ids, tools, prompt=prompt, call_id=call_id)
         python = self.tokenizer.added.get(_PYTHON)
         tagged = python is not None and len(ids) > 0 and int(ids[0]) == python
         body = turn.text.removeprefix(_PYTHON) if tagged else turn.text
         if not tools or not (tagged or body.lstrip().startswith("{")):
             return turn
         try:
-            calls = _calls(body.strip(), tools, tagged=tagged)
+            calls = _calls(body.strip(), tools, tagged=tagged, call_id=call_id)
         except UnreadableCall as reason:
             return Turn(text=turn.text, finish=turn.finish, parse_error=str(reason))
         return Turn(tool_calls=calls, finish=turn.finish) if calls else turn
@@ -49,7 +51,7 @@ class Llama3(TemplateFamily):
         return self._grow(prompt, holds, whole=("{", _PYTHON) if tools else ())
 
 
-def _calls(text: str, tools: Sequence[ToolSpec], *, tagged: bool) -> tuple[ToolCall, ...]:
+def _calls(text: str, tools: Sequence[ToolSpec], *, tagged: bool, call_id: str) -> tuple[ToolCall, ...]:
     """The calls of JSON objects; none where it is an answer that happens to be JSON.
 
     Raises:
@@ -65,7 +67,10 @@ def _calls(text: str, tools: Sequence[ToolSpec], *, tagged: bool) -> tuple[ToolC
         return ()
     calls = [json_call(span) for span, _ in spans]
     return tuple(
-        [ToolCall(id=f"call_{index}", name=call.name, arguments=call.arguments) for index, call in enumerate(calls)]
+        [
+            ToolCall(id=f"{call_id}_{index}", name=call.name, arguments=call.arguments)
+            for index, call in enumerate(calls)
+        ]
     )
 
 

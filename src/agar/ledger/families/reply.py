@@ -42,11 +42,12 @@ def read_reply(
     thinking: str | None,
     unopened: bool,
     finish: Finish,
+    call_id: str,
 ) -> Turn:
     """A reply's marked text as a turn.
 
     A call that cannot be read stays in the text as the model wrote it and `parse_error` says why; the calls that can
-    be read are kept. Call ids are `call_0`, `call_1` and so on; the session makes them unique.
+    be read are kept.
 
     Args:
         reply: marked text without the token that ended it.
@@ -57,6 +58,7 @@ def read_reply(
         thinking: the reasoning mark that the prompt ended in, where it ended in one.
         unopened: whether a closing mark of reasoning makes all before it reasoning, opened or not.
         finish: why the reply ended.
+        call_id: what the ids of its calls begin with.
     """
     reasoning, said = None, reply
     if thinks:
@@ -64,7 +66,7 @@ def read_reply(
     found: tuple[ToolCall, ...] = ()
     error: str | None = None
     if calls is not None and calls.opening in said:
-        said, found, error = _without_calls(said, calls, tools, marking)
+        said, found, error = _without_calls(said, calls, tools, marking, call_id)
     said = marking.unquote(said)
     return Turn(
         text=said.strip() if found or reasoning is not None or thinking else said,
@@ -76,7 +78,7 @@ def read_reply(
 
 
 def _without_calls(
-    text: str, calls: CallFormat, tools: Sequence[ToolSpec], marking: Marking
+    text: str, calls: CallFormat, tools: Sequence[ToolSpec], marking: Marking, call_id: str
 ) -> tuple[str, tuple[ToolCall, ...], str | None]:
     """Marked text without the calls in it, the calls, and why the first that is none is none."""
     opening, closing = calls.opening, calls.closing
@@ -97,7 +99,7 @@ def _without_calls(
             error = error or str(reason)
             pieces.append(text[start:position])
         else:
-            found.append(ToolCall(id=f"call_{len(found)}", name=call.name, arguments=call.arguments))
+            found.append(ToolCall(id=f"{call_id}_{len(found)}", name=call.name, arguments=call.arguments))
     pieces.append(text[position:])
     said = "".join(pieces)
     if found:

@@ -113,7 +113,9 @@ class TemplateFamily:
         rows = [*self._probe(()), *self.template.rows(new_messages)]
         return self.thinks and _REASONING not in self.template.render(rows, generation=True)
 
-    def parse(self, ids: Ids, tools: Sequence[ToolSpec] = (), *, prompt: Ids | None = None) -> Turn:
+    def parse(
+        self, ids: Ids, tools: Sequence[ToolSpec] = (), *, prompt: Ids | None = None, call_id: str = "call"
+    ) -> Turn:
         """Read a reply from its ids; see `Family.parse`."""
         values: list[int] = ids.tolist()
         stopped = bool(values) and values[-1] in self.stop_ids
@@ -128,6 +130,7 @@ class TemplateFamily:
             thinking=self._thinking(prompt),
             unopened=self._unopened,
             finish=Finish.STOP if stopped else Finish.LENGTH,
+            call_id=call_id,
         )
 
     def grow(
