@@ -38,7 +38,7 @@ class Call:
             "top_p": s.top_p,
             "top_k": s.top_k,
             "min_p": s.min_p,
-            "max_new_tokens": s.max_tokens - self.done,
+            "max_new_tokens": s.max_tokens - self.done if self.pieces else s.max_tokens,
             "stop_token_ids": list(s.stop_token_ids),
             # Text never ends a reply and special tokens stay: only ids matter here.
             "skip_special_tokens": False,

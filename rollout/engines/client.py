@@ -140,21 +140,21 @@ class RouterClient:
         call = Call(prompt, sampling, images)
         spent_s, failures, waits = 0.0, 0, 0
         while True:
-            reason = ""
-            async with self.gate.passing(self.gate_timeout_s) as version:
-                began = time.monotonic()
-                stream = StreamedReply(version, tell) if tell is not None else None
-                try:
-                    left_s = min(self.attempt_timeout_s, max(self.call_timeout_s - spent_s, 0.001))
-                    # A failed call leaves its engine: another key goes to another one, where there are several.
-                    key = f"{routing_key}#{failures}" if failures else routing_key
-                    reply = await self._post(call.body(stream=stream is not None), key, left_s, stream)
-                    reason = call.take(reply, version)
-                except Retry as error:
-                    reason = error.reason
-                    if stream is not None and not call.take(stream.reply, None):
-                        reason = ""  # lost behind its last token
-                spent_s += time.monotonic() - began
+            version, began = await self.gate.enter(self.gate_timeout_s), time.monotonic()
+            stream = StreamedReply(version, tell) if tell is not None else None
+            try:
+                left_s = min(self.attempt_timeout_s, max(self.call_timeout_s - spent_s, 0.001))
+                # A failed call leaves its engine: another key goes to another one, where there are several.
+                key = f"{routing_key}#{failures}" if failures else routing_key
+                reply = await self._post(call.body(stream=stream is not None), key, left_s, stream)
+                reason = call.take(reply, version)
+            except Retry as error:
+                reason = error.reason
+                if stream is not None and not call.take(stream.reply, None):
+                    reason = ""  # lost behind its last token
+            finally:
+                self.gate.leave()
+            spent_s += time.monotonic() - began
             if not reason:
                 sampled = call.sampled()
                 self.counts["tokens"] += len(sampled)

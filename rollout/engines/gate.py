@@ -1,7 +1,6 @@
 """The gate in front of the engines: open while they serve one published version, closed while weights change."""
 
 import asyncio
-from contextlib import AbstractAsyncContextManager
 
 from agar.errors import DeadlineError, EngineError
 
@@ -45,17 +44,13 @@ class Gate:
         """Refuse calls no more."""
         self._broken = None
 
-    def passing(self, timeout_s: float) -> AbstractAsyncContextManager[int | None]:
-        """A context in which one counts as inside; gives the version served when it was entered.
+    async def enter(self, timeout_s: float) -> int | None:
+        """Wait until the gate is open, then count as inside, until `leave`; gives the version served.
 
         Raises:
             DeadlineError: the gate stayed closed for `timeout_s`.
             EngineError: the gate is broken.
         """
-        return _Passage(self, timeout_s)
-
-    async def enter(self, timeout_s: float) -> int | None:
-        """Wait until the gate is open, then count as inside, until `leave`; see `passing`."""
         if self.closed:
             try:
                 async with asyncio.timeout(timeout_s):
@@ -86,18 +81,3 @@ class Gate:
         except TimeoutError:
             return False
         return True
-
-
-class _Passage:
-    """One passage through a gate; no asynchronous generator, since the loop keeps a weak set of those."""
-
-    __slots__ = ("_gate", "_timeout_s")
-
-    def __init__(self, gate: Gate, timeout_s: float) -> None:
-        self._gate, self._timeout_s = gate, timeout_s
-
-    async def __aenter__(self) -> int | None:
-        return await self._gate.enter(self._timeout_s)
-
-    async def __aexit__(self, *exc: object) -> None:
-        self._gate.leave()

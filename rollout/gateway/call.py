@@ -148,4 +148,5 @@ class Reply:
     @property
     def sampled_tokens(self) -> int:
         """Tokens sampled for the call."""
-        return sum([len(choice.node.sampled) for choice in self.choices if choice.node is not None])
+        own = 0 if self.node is None else len(self.node.sampled)
+        return own + sum([choice.sampled_tokens for choice in self.others])

@@ -297,8 +297,9 @@ class GatewaySession:
         left_s = self._account.left_s()
         try:
             with self._deadlines.within(min(self._call_timeout_s, left_s)):
-                replies = [self._recorder.ask(self._engine, plan, how, live) for how in samplings]
-                return [await replies[0]] if len(replies) == 1 else await _all(replies)
+                if len(samplings) == 1:
+                    return [await self._recorder.ask(self._engine, plan, samplings[0], live)]
+                return await _all([self._recorder.ask(self._engine, plan, how, live) for how in samplings])
         except DeadlineError:
             raise
         except TimeoutError as error:

@@ -17,26 +17,29 @@ class Wait:
 
     __slots__ = ("_before", "_deadlines", "_expired", "_own", "_seconds", "_task", "due_s")
 
-    def __init__(self, deadlines: "Deadlines", seconds: float) -> None:
+    def __init__(self, deadlines: "Deadlines", seconds: float | None) -> None:
         self._deadlines, self._seconds, self._expired = deadlines, seconds, False
-        self._own: asyncio.TimerHandle | None = None
+        self._own: asyncio.TimerHandle | None = None  # of a wait that is shorter than the others
         self.due_s = 0.0
 
     def __enter__(self) -> Self:
         """Begin to wait, in a task."""
-        task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
         if task is None:
             raise RuntimeError("a deadline needs a task to cancel")
         self._task, self._before = task, task.cancelling()
-        self._own = self._deadlines._begin(self, self._seconds)
+        self._deadlines._begin(self, loop)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Wait no more."""
-        self._deadlines._end(self)
-        if self._own is not None:
+        if self._own is None:
+            del self._deadlines._waits[self]
+        else:
+            self._deadlines._short.discard(self)
             self._own.cancel()
         if self._expired and self._task.uncancel() <= self._before and kind is asyncio.CancelledError:
             raise TimeoutError from error
@@ -70,28 +73,21 @@ class Deadlines:
         Args:
             seconds: how long it may take, if less than all others may.
         """
-        return Wait(self, self._seconds if seconds is None else seconds)
+        return Wait(self, seconds)
 
     def expire(self) -> int:
         """End every wait that is under way as if its time had run out; gives how many."""
         return sum([wait.expire() for wait in (*self._waits, *self._short)])
 
-    def _begin(self, wait: Wait, seconds: float) -> asyncio.TimerHandle | None:
-        loop = asyncio.get_running_loop()
-        if seconds < self._seconds:
+    def _begin(self, wait: Wait, loop: asyncio.AbstractEventLoop) -> None:
+        if wait._seconds is not None and wait._seconds < self._seconds:
             self._short.add(wait)
-            return loop.call_later(seconds, wait.expire)
+            wait._own = loop.call_later(wait._seconds, wait.expire)
+            return
         wait.due_s = loop.time() + self._seconds
         self._waits[wait] = None
         if self._timer is None or self._loop is not loop:  # a timer dies with its loop
             self._loop, self._timer = loop, loop.call_at(wait.due_s, self._look)
-        return None
-
-    def _end(self, wait: Wait) -> None:
-        if wait in self._waits:
-            del self._waits[wait]
-        else:
-            self._short.discard(wait)
 
     def _look(self) -> None:
         """Expire what is due, and look again when the next one is."""

@@ -1,4 +1,5 @@
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -6,11 +7,20 @@ from agar.errors import DeadlineError, EngineError
 from agar.rollout.engines.gate import Gate
 
 
+@asynccontextmanager
+async def inside(gate, timeout_s):
+    version = await gate.enter(timeout_s)
+    try:
+        yield version
+    finally:
+        gate.leave()
+
+
 async def test_closed_gate_holds_new_calls_and_lets_those_inside_finish():
     gate, order = Gate(version=1), []
 
     async def call(name, seconds):
-        async with gate.passing(5) as version:
+        async with inside(gate, 5) as version:
             await asyncio.sleep(seconds)
             order.append((name, version))
 
@@ -30,7 +40,7 @@ async def test_waiting_at_a_closed_gate_has_a_deadline_that_names_the_publish():
     gate = Gate(version=1)
     gate.close()
     with pytest.raises(DeadlineError, match="weight publish"):
-        async with gate.passing(0.01):
+        async with inside(gate, 0.01):
             pass
     assert gate.inside == 0
 
@@ -40,14 +50,14 @@ async def test_broken_gate_refuses_until_it_is_repaired():
     gate.close()
     gate.break_with(EngineError("publish 3 failed"))
     with pytest.raises(EngineError, match="publish 3"):
-        async with gate.passing(1):
+        async with inside(gate, 1):
             pass
     gate.open(4)
     with pytest.raises(EngineError, match="publish 3"):
-        async with gate.passing(1):
+        async with inside(gate, 1):
             pass
     gate.repair()
-    async with gate.passing(1) as version:
+    async with inside(gate, 1) as version:
         assert version == 4
 
 
@@ -56,7 +66,7 @@ async def test_a_gate_that_closes_again_at_once_lets_nobody_slip_in():
     gate.close()
 
     async def call():
-        async with gate.passing(5) as version:
+        async with inside(gate, 5) as version:
             return version
 
     waiting = asyncio.create_task(call())
