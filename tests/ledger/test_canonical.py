@@ -1,6 +1,6 @@
 import json
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agar.ledger.canonical import freeze, message_key, spell, unfit
@@ -41,6 +41,18 @@ def test_a_message_key_ignores_reasoning_ids_and_trailing_white_space():
     other = Message(role="assistant", content="x \n", tool_calls=(ToolCall(id="2", name="f"),))
     assert message_key(one) == message_key(other)
     assert message_key(one) != message_key(Message(role="user", content="x"))
+
+
+VALUES = st.none() | st.booleans() | st.integers() | st.text(st.characters()) | st.floats(allow_nan=False)
+
+
+@given(st.dictionaries(st.text() | st.integers(), VALUES | st.lists(VALUES, max_size=2), max_size=3))
+@example({"a": 2**64})
+@example({"a": "\ud800"})
+@example({"a": '\x00\x1f\x7f\u2028\n"\\/'})
+@example({"a": 1e16})
+def test_arguments_are_spelt_as_json_does_whoever_writes_them(arguments):
+    assert spell(arguments) == json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
 
 
 def test_spelling_is_compact_and_keeps_key_order():

@@ -6,6 +6,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
+import orjson
+
 from agar.ledger.canonicalisers import Canonicaliser
 from agar.types import ImagePart, Message, ToolSpec
 
@@ -13,6 +15,7 @@ Key = Hashable
 """A step of a path; equal for messages that mean the same."""
 MAX_NESTING = 64
 """Tool arguments and schemas nested deeper are refused."""
+_SPELT_ALIKE = frozenset({str, int, bool, type(None)})  # by orjson, too, which is three times as fast
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _name = itemgetter(0)
 
@@ -61,7 +64,14 @@ def tools_key(tools: Sequence[ToolSpec]) -> Key:
 
 def spell(arguments: Mapping[str, Any]) -> str:
     """Tool arguments as the gateway spells them."""
-    return _encode(arguments if isinstance(arguments, dict) else dict(arguments))
+    plain = arguments if isinstance(arguments, dict) else dict(arguments)
+    for value in plain.values():
+        if type(value) not in _SPELT_ALIKE:
+            return _encode(plain)
+    try:
+        return orjson.dumps(plain).decode()
+    except TypeError:  # a number beyond 64 bits, half a surrogate pair, a key that is no text
+        return _encode(plain)
 
 
 def freeze(value: Any) -> Hashable:
