@@ -8,7 +8,7 @@ from agar.ledger.trace import digest
 from agar.types import Ids
 
 _DTYPE = np.dtype("<i4")  # as they are hashed
-_LEAST_ROOM = 256
+_LEAST_ROOM = 1024
 
 
 class _Room:
@@ -17,7 +17,7 @@ class _Room:
     __slots__ = ("hash", "hashed", "ids", "shown", "used")
 
     def __init__(self, ids: Ids, length: int) -> None:
-        self.ids: Ids = np.empty(max(length + length // 2, _LEAST_ROOM), _DTYPE)
+        self.ids: Ids = np.empty(max(2 * length, _LEAST_ROOM), _DTYPE)
         self.ids[: len(ids)] = ids
         self.shown = self.ids[:]
         self.shown.flags.writeable = False

@@ -246,10 +246,15 @@ class TemplateFamily:
 
     def _framed(self, new: Sequence[Message], generation: bool) -> Sequence[int] | None:
         """The ids of `_behind` for results of tools, in their frame; None where the template must be run."""
-        results = [each.content for each in new if each.role == "tool" and isinstance(each.content, str)]
-        if len(results) != len(new) or len(new) > _FRAMED or any(each.tool_calls for each in new):
+        results = [
+            each.content
+            for each in new
+            if each.role == "tool" and not each.tool_calls and isinstance(each.content, str)
+        ]
+        count = len(results)
+        if count != len(new) or count > _FRAMED:
             return None
-        place = (len(new), generation)
+        place = (count, generation)
         if place not in self._frames:
             self._frames[place] = self._frame(*place)
         frame = self._frames[place]
