@@ -6,6 +6,7 @@ the text that a template puts around it. Both directions are exact.
 """
 
 import re
+from array import array
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -84,19 +85,11 @@ class Marking:
         Raises:
             LedgerError: the text is not valid Unicode, or a template cut it inside a quote.
         """
-        ids: list[int] = []
-        *pieces, last = self.split(marked)
-        for plain, token in zip(pieces[::2], pieces[1::2], strict=True):
-            if plain:
-                ids += self._plain(plain)
-            ids.append(self._tokenizer.added[token])
-        if last:
-            ids += self._plain(last)
-        return ids
+        return self._packed(marked).tolist()
 
     def ids(self, marked: str) -> Ids:
         """`encode` as an array. int32 [n]."""
-        return np.array(self.encode(marked), dtype=np.int32)
+        return np.array(self._packed(marked), dtype=np.int32)
 
     def last_token(self, ids: Ids) -> str | None:
         """The last control token of a sequence, by its text; None where there is none."""
@@ -119,6 +112,17 @@ class Marking:
         if start < len(ids):
             pieces.append(self.quote(decode(ids[start:])))
         return "".join(pieces)
+
+    def _packed(self, marked: str) -> "array[int]":
+        ids = array("i")
+        *pieces, last = self.split(marked)
+        for plain, token in zip(pieces[::2], pieces[1::2], strict=True):
+            if plain:
+                ids.extend(self._plain(plain))
+            ids.append(self._tokenizer.added[token])
+        if last:
+            ids.extend(self._plain(last))
+        return ids
 
     def _plain(self, marked: str) -> Sequence[int]:
         if QUOTE not in marked:
