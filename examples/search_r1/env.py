@@ -1,16 +1,18 @@
 """SearchR1-v0: answer a question with the help of a search."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import agar
 from agar.envs import Conversation, Rubric
 from agar.envs.base import StepResult, task_of
 from agar.envs.registry import spec
 from agar.envs.spaces import Observation
+from agar.errors import ConfigError
 from agar.examples.search_r1.corpus import cached, invented_tasks, tasks
 from agar.tool_servers.search.config import IndexSource, SearchConfig
 from agar.tool_servers.search.service import Search
@@ -37,6 +39,11 @@ class SearchR1(agar.ToolEnv):
         tags: searches are written in the text as `<search>…</search>`, and what is found comes as a user's message: for
             models whose chat template knows no tools, as in Search-R1 itself.
         told: the system message; empty for none.
+        examples: what a user and an assistant have said before the question, in turn, the user first and the assistant
+            last: for models that follow examples better than instructions.
+
+    Raises:
+        ConfigError: the examples do not end with the assistant.
     """
 
     def __init__(
@@ -49,12 +56,17 @@ class SearchR1(agar.ToolEnv):
         rubric: Rubric | str = "agar.examples.search_r1.reward:EXACT",
         tags: bool = False,
         told: str | None = None,
+        examples: Sequence[str] = (),
     ) -> None:
         super().__init__(toolboxes=[server] if server is not None else None)
         self.rubric = Rubric.named(rubric)
         self._folder = None if server is not None else Path(folder) if folder is not None else cached()
         self._count, self._text_chars, self._tags = count, text_chars, tags
         self._told = told if told is not None else TOLD_TAGS if tags else TOLD
+        if len(examples) % 2:
+            raise ConfigError(f"examples must be said in turn and end with the assistant, got {len(examples)} texts")
+        speakers: Iterator[Literal["user", "assistant"]] = cycle(("user", "assistant"))
+        self._examples = [Message(role=role, content=text) for text, role in zip(examples, speakers, strict=False)]
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -72,8 +84,9 @@ class SearchR1(agar.ToolEnv):
             self.toolboxes = [Search(SearchConfig(source=source, count=self._count, text_chars=self._text_chars))]
         await super().areset(options=options)
         told = [Message(role="system", content=self._told)] if self._told else []
-        self._said = [*told, Message(role="user", content=self.task.prompt)]
-        return list(self._said), {}
+        question = Message(role="user", content=self.task.prompt)
+        self._said = [*told, question]  # what is graded: the examples are not the agent's
+        return [*told, *self._examples, question], {}
 
     async def astep(self, action: Turn) -> StepResult:
         """Search, or grade the answer."""

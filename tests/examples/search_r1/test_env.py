@@ -8,6 +8,7 @@ import pytest
 import agar
 from agar.agents.scripted import ScriptedAgent
 from agar.envs import as_async
+from agar.errors import ConfigError
 from agar.examples.search_r1 import agents, corpus
 from agar.examples.search_r1.env import SearchR1, answering, search_for
 from agar.tool_servers.config import ServerConfig
@@ -70,6 +71,21 @@ async def test_a_model_without_tools_searches_by_tags():
             assert done == (turn == 2)
             assert [message.role for message in found] == ["user"] * (turn < 2)
         assert (reward, info["reward_parts"]["exact"]) == (1.0, 1.0)
+
+
+async def test_examples_stand_before_the_question_and_are_not_graded():
+    said = ["Which module has `sqrt`?", "<search>sqrt</search>", "It is in `math`.", "<answer>math</answer>"]
+    async with as_async(agar.make(ENV, tags=True, examples=said)) as env:
+        asked, _ = await env.areset(options={"task": corpus.tasks("heldout")[0]})
+        assert [message.role for message in asked] == ["system", *("user", "assistant") * 2, "user"]
+        assert [message.text for message in asked[1:-1]] == said
+        turn = await env.agold()
+        assert turn is not None
+        assert "<search>" in turn.text, "gold counts its own turns alone"
+        _, reward, done, _, info = await env.astep(Turn(text="<answer>?</answer>"))
+    assert (reward, done, info["reward_parts"]["searches"]) == (0.0, True, 0.0)
+    with pytest.raises(ConfigError, match="end with the assistant, got 1"):
+        SearchR1(examples=["Which module has `sqrt`?"])
 
 
 async def test_several_tags_are_several_searches_and_none_is_an_answer():
