@@ -243,17 +243,24 @@ def groups(jobs: Sequence[Job]) -> Iterator[tuple[str, list[Job]]]:
         yield group, [job for job in jobs if job.group == group]
 
 
+def chosen(jobs: Sequence[Job], names: Sequence[str]) -> list[Job]:
+    """The jobs of these names; a name that is no job's stands for all that begin with it."""
+    known = {job.name for job in jobs}
+    begun = tuple(name for name in names if name not in known)
+    return [job for job in jobs if job.name in names or job.name.startswith(begun)]
+
+
 def main() -> int:
     """Run what is not yet reported; 1 if any claim does not hold."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="jobs whose name begins so")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="the job of this name, else those that begin so")
     parser.add_argument("--list", action="store_true", help="say what there is and what it came to")
     parser.add_argument("--again", action="store_true", help="also run what holds already")
     options = parser.parse_args()
     for name in (signal.SIGINT, signal.SIGTERM):  # also where a shell started us with interrupts ignored
         signal.signal(name, signal.default_int_handler)
     jobs = read_jobs(Path(__file__).with_name("jobs.toml"))
-    wanted = [job for job in jobs if not options.only or job.name.startswith(tuple(options.only))]
+    wanted = chosen(jobs, options.only or [""])
     failed = 0
     for number, job in enumerate(wanted, 1):
         report = kept(job, KEPT / job.name)

@@ -62,6 +62,19 @@ def test_each_value_is_a_job_with_bounds_on_what_it_measured(verify: ModuleType,
     assert (second.holds, second.measured) == (True, {"gain": 0.2})
 
 
+def test_a_name_chooses_the_job_that_has_it_else_those_that_begin_with_it(verify: ModuleType) -> None:
+    jobs = verify.read_jobs(Path(verify.__file__).with_name("jobs.toml"))
+
+    def names(*only: str) -> list[str]:
+        return [job.name for job in verify.chosen(jobs, only)]
+
+    assert names("search") == ["search"]
+    assert names("search-r1") == ["search-r1-seed-1", "search-r1-seed-2", "search-r1-seed-3"]
+    assert names("gateway", "fuzz-s") == ["gateway", "fuzz-settings"]
+    assert len(names("")) == len(jobs)
+    assert names("nobody") == []
+
+
 def test_a_report_counts_only_for_the_job_as_it_stands(verify: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "jobs.toml").write_text(JOB)
     job = verify.read_jobs(tmp_path / "jobs.toml")[1]
