@@ -170,7 +170,9 @@ class MessageCache:
 
     def expect(self, row: bytes, read: ReadRow, reader: RowReader) -> None:
         """Know a row that goes out before it comes back, as `reader` would read it."""
-        self._keep(self._known.setdefault(reader, {}), row, read)
+        known = self._known.setdefault(reader, {})
+        if row not in known:
+            self._keep(known, row, read)
 
     def _keep(self, known: dict[bytes, ReadRow], key: bytes, found: ReadRow) -> None:
         if len(known) >= _MAX_CACHED_ROWS or self.held_bytes + len(key) > self.limit_bytes:

@@ -170,6 +170,19 @@ def test_a_reply_that_comes_back_as_it_went_out_is_read_as_any_other(turns):
         assert [call.arguments for call in message.tool_calls] == [call.arguments for call in turn.tool_calls]
 
 
+def test_a_reply_that_goes_out_again_is_held_once_and_stays_the_same_message():
+    reply = Reply(id="a", turn=Turn(text="Well."), node=None, budget=None, prompt_tokens=0, created=0)
+    tools, messages = ToolCache(), MessageCache()
+    said = json.loads(CHAT_COMPLETIONS.write(reply, "main", messages))["choices"][0]["message"]
+    body = json.dumps({"messages": [said]}).encode()
+    held, first = messages.held_bytes, CHAT_COMPLETIONS.read(body, tools, messages)
+    assert held == len(json.dumps(said, separators=(",", ":")))
+    CHAT_COMPLETIONS.write(replace(reply, id="b"), "main", messages)
+    assert messages.held_bytes == held
+    again = CHAT_COMPLETIONS.read(json.dumps({"n": 1, "messages": [said]}).encode(), tools, messages)
+    assert again.messages[0] is first.messages[0]
+
+
 async def test_what_a_session_holds_is_bounded_beyond_its_budgets(gateway, sampling):
     session = gateway.open(policy="main", sampling=sampling, max_turns=1)
     headers, ids = {"authorization": f"Bearer {session.id}"}, []
