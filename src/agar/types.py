@@ -54,7 +54,10 @@ Part = TextPart | ImagePart
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """What a model is told about a tool: its name, a sentence, and the JSON schema of its arguments."""
+    """What a model is told about a tool: its name, a sentence, and the JSON schema of its arguments.
+
+    Nobody changes `parameters` in place, since renderings of it are kept: another schema is another `ToolSpec`.
+    """
 
     name: str
     description: str = ""
