@@ -273,5 +273,6 @@ def test_broken_requests_are_refused_and_break_nothing(target, path):
     target.turn_over()
     sent = target.statuses.total()
     assert sent >= EXAMPLES // len(BODIES)
+    least = 0.02 * sent if sent >= 1000 else 1  # a share of few is a matter of luck
     for status in (200, 400):  # otherwise the requests are not what they are meant to be
-        assert target.statuses[status] > 0.02 * sent, target.statuses
+        assert target.statuses[status] >= least, target.statuses
