@@ -13,6 +13,8 @@ from agar.recipe.config import Recipe
 from agar.recipe.start.transcripts import texts
 from agar.rollout.sources.demonstrations import Demonstrations
 
+SMOLLM2 = run.HERE / "smollm2.toml"
+
 pytestmark = pytest.mark.timeout(180)  # the first one to ask makes the corpora
 
 
@@ -25,7 +27,9 @@ def recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     return resolve(Recipe, files=[path], overrides=overrides).config
 
 
-@pytest.mark.parametrize(("path", "command"), [(run.SFT, "sft"), (run.TINY, "train"), (run.CONFIG, "train")])
+@pytest.mark.parametrize(
+    ("path", "command"), [(run.SFT, "sft"), (run.TINY, "train"), (run.CONFIG, "train"), (SMOLLM2, "train")]
+)
 def test_the_recipes_pass_every_check(start: Path, tmp_path: Path, path: Path, command: str) -> None:
     asked = tmp_path / "questions.jsonl"
     asked.write_text(json.dumps({"question": "When did the Mary Rose sink?", "golden_answers": ["1545"]}) + "\n")
