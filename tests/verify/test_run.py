@@ -63,7 +63,7 @@ def test_each_value_is_a_job_with_bounds_on_what_it_measured(verify: ModuleType,
 
 
 def test_a_name_chooses_the_job_that_has_it_else_those_that_begin_with_it(verify: ModuleType) -> None:
-    jobs = verify.read_jobs(Path(verify.__file__).with_name("jobs.toml"))
+    jobs = verify.read_jobs(Path(__file__).with_name("jobs.toml"))
 
     def names(*only: str) -> list[str]:
         return [job.name for job in verify.chosen(jobs, only)]
