@@ -1,11 +1,13 @@
 """Leases: bounded, fresh, warm, seen deleted; and nothing left when the owner is killed."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -212,7 +214,7 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2]), spec))
 
 
 def left_behind(mark: str, keeper_of: int | None) -> list[str]:
-    """Processes with the mark, mounts and control groups of the owner's keeper."""
+    """Processes with the mark, control groups and folders of the owner's keeper, and the keeper, which holds mounts."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -223,9 +225,8 @@ def left_behind(mark: str, keeper_of: int | None) -> list[str]:
             if mark.encode() in words or (keeper_of and f"-{keeper_of}-".encode() in words):
                 found.append(f"process {entry.name}: {words[:100]!r}")
     if keeper_of:
-        for line in Path("/proc/self/mounts").read_text().splitlines():
-            if f"-{keeper_of}-" in line:
-                found.append(f"mount {line}")
+        if Path(f"/proc/{keeper_of}").exists():
+            found.append(f"keeper {keeper_of}, with the mounts that only its own namespace has")
         for folder, names, _ in os.walk("/sys/fs/cgroup"):
             found += [f"cgroup {folder}/{name}" for name in names if f"-{keeper_of}-" in name]
         found += [f"folder {path}" for path in Path("/tmp").glob(f"agar-*-{keeper_of}-*")]
@@ -241,43 +242,58 @@ def keeper_of(pid: int) -> int:
     raise AssertionError("the owner has no keeper")
 
 
-def kill_and_look(mark: str, number: int, kind: str, engine: str, how: int) -> tuple[list[str], int | None]:
+def in_namespace(name: str) -> list[str]:
+    """Processes in a mount namespace; its mounts are gone with the last of them."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and os.readlink(entry / "ns" / "mnt") == name:
+                found.append(f"mounts of process {entry.name}")
+    return found
+
+
+def kill_and_look(
+    mark: str, number: int, kind: str, engine: str, how: int, also: Callable[[], list[str]] = lambda: []
+) -> list[str]:
+    """What is left 5 seconds after the owner of running episodes was told to go."""
     words = [sys.executable, "-c", OWNER, mark, str(number), kind, engine]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == "all run\n"
-        keeper = keeper_of(owner.pid) if kind == "bubblewrap" else None
-        assert len(left_behind(mark, keeper)) >= 2 * number, "they do run"
+        keeper, namespace = None, ""
+        if kind == "bubblewrap":
+            keeper = keeper_of(owner.pid)
+            namespace = os.readlink(f"/proc/{keeper}/ns/mnt")
+            assert Path(f"/proc/{keeper}/mountinfo").read_text().count(f"-{keeper}-") >= number
+
+        def left() -> list[str]:
+            return left_behind(mark, keeper) + in_namespace(namespace) + also()
+
+        assert len(left()) >= 2 * number, "they do run"
         owner.send_signal(how)
-        owner.wait(30)
         deadline = time.monotonic() + 5.0
-        while (left := left_behind(mark, keeper)) and time.monotonic() < deadline:
+        while (found := left()) and time.monotonic() < deadline:
             time.sleep(0.05)
-    return left, keeper
+        owner.wait(30)
+    return found
 
 
 @pytest.mark.sandbox
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
 def test_nothing_is_left_5_seconds_after_the_owner_of_32_episodes_is_gone(how):
-    left, _ = kill_and_look(f"5{os.getpid()}.5", 32, "bubblewrap", "", how)
-    assert left == []
+    assert kill_and_look(f"5{os.getpid()}.5", 32, "bubblewrap", "", how) == []
 
 
 @pytest.mark.sandbox
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
 def test_no_container_is_left_5_seconds_after_the_owner_of_32_episodes_is_gone(how, docker_socket, docker_spec):
-    left, _ = kill_and_look(f"6{os.getpid()}.5", 32, "docker", str(docker_socket), how)
-    assert left == []
+    from agar.sandbox.docker.engine import engine_at
 
-    async def containers():
-        from agar.sandbox.docker.engine import engine_at
+    def containers() -> list[str]:
+        found = asyncio.run(engine_at(docker_socket).call("GET", "/containers/json?all=true"))
+        return [f"container {item['Labels']}" for item in found]
 
-        return await engine_at(docker_socket).call("GET", "/containers/json?all=true")
-
-    deadline = time.monotonic() + 5.0
-    while (found := asyncio.run(containers())) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert [item["Labels"] for item in found] == []
+    assert kill_and_look(f"6{os.getpid()}.5", 32, "docker", str(docker_socket), how, containers) == []
 
 
 @pytest.mark.sandbox
