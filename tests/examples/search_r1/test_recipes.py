@@ -69,5 +69,5 @@ async def test_demonstrations_are_clean_first_and_mostly_failures_later(start: P
         first = (await source.next_batch({})).metrics["demonstrations/reward_mean"]
         source.load_state(json.dumps({"next": settings.run.steps - 20}).encode())
         later = (await source.next_batch({})).metrics["demonstrations/reward_mean"]
-    assert first == 1.0
+    assert first >= 0.98  # one invented passage in 130 is cut, as it is shown, before the module that stands last
     assert 0.1 < later < 0.45
