@@ -74,8 +74,9 @@ def _unpack(tar: tarfile.TarFile, source: str, target: Path, limit_bytes: int, f
     )
     if not single:
         target.mkdir(parents=True, exist_ok=True)
+    regular: dict[tuple[str, ...], tarfile.TarInfo] = {}  # what a hard link may lead to
     for member in members:
-        parts = [part for part in member.name.split("/") if part not in ("", ".")]
+        parts = _parts(member.name)
         if ".." in parts:
             skipped["outside"] += 1
             continue
@@ -83,7 +84,12 @@ def _unpack(tar: tarfile.TarFile, source: str, target: Path, limit_bytes: int, f
         if member.isdir():
             place.mkdir(parents=True, exist_ok=True)
         elif member.isreg() or member.islnk():  # a hard link's content is that of a member before it
-            file = tar.extractfile(member)
+            content = member if member.isreg() else regular.get(_parts(member.linkname))
+            if content is None:
+                skipped["outside"] += 1
+                continue
+            regular[parts] = content
+            file = tar.extractfile(content)
             data = file.read(limit_bytes + 1) if file else b""
             if total["bytes"] + len(data) > limit_bytes:
                 raise ToolError(f"{source!r} holds more than {limit_bytes} bytes: ask for less of it")
@@ -92,3 +98,8 @@ def _unpack(tar: tarfile.TarFile, source: str, target: Path, limit_bytes: int, f
         else:
             skipped["symlink" if member.issym() else "special"] += 1
     return Transfer(files=total["files"], size_bytes=total["bytes"], skipped=dict(skipped))
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    """The steps of a member's path below the folder that it is unpacked into."""
+    return tuple(part for part in name.split("/") if part not in ("", "."))

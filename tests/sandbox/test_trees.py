@@ -54,6 +54,35 @@ def test_a_file_behind_a_link_of_the_same_archive_does_not_leave_the_target(tmp_
     assert os.listdir(tmp_path / "elsewhere") == []
 
 
+def test_a_hard_link_leads_to_a_file_that_came_before_it_and_nowhere_else(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"secret")
+    hostile = archive_of(
+        ("./", tarfile.DIRTYPE, ""),
+        ("./good", tarfile.REGTYPE, b"good"),
+        ("./planted", tarfile.SYMTYPE, str(secret)),
+        ("./one", tarfile.SYMTYPE, "two"),
+        ("./two", tarfile.SYMTYPE, "one"),
+        ("./out", tarfile.LNKTYPE, str(secret)),
+        ("./up", tarfile.LNKTYPE, "../secret"),
+        ("./through", tarfile.LNKTYPE, "./planted"),
+        ("./round", tarfile.LNKTYPE, "./one"),
+        ("./self", tarfile.LNKTYPE, "./self"),
+        ("./later", tarfile.LNKTYPE, "./last"),
+        ("./hard", tarfile.LNKTYPE, "good"),
+        ("./harder", tarfile.LNKTYPE, "./hard"),
+        ("./last", tarfile.REGTYPE, b"last"),
+    )
+    got = unpack(hostile, "tree", tmp_path / "out", 1000)
+    assert dict(got.skipped) == {"symlink": 3, "outside": 6}
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == {
+        "good": b"good",
+        "hard": b"good",
+        "harder": b"good",
+        "last": b"last",
+    }
+
+
 def test_more_than_the_disk_is_refused(tmp_path):
     with pytest.raises(ToolError, match="more than 3 bytes"):
         unpack(archive_of(("./", tarfile.DIRTYPE, ""), ("./f", tarfile.REGTYPE, b"four")), "t", tmp_path / "out", 3)
