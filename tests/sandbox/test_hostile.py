@@ -252,6 +252,18 @@ async def test_no_process_is_left_when_close_returns(host):
         await running
 
 
+async def test_a_time_bomb_is_gone_when_the_sandbox_is_closed(hostile_sandbox):
+    """What waits for its hour, deaf to signals and in a session of its own, never sees it."""
+    mark = f"7{os.getpid()}.5"
+    process = await hostile_sandbox.start(
+        f"trap '' HUP INT TERM; setsid sleep {mark} & echo armed; sleep {mark}", timeout_s=60
+    )
+    assert await process.read() == b"armed\n"
+    assert len(host_processes(mark)) >= 2
+    await hostile_sandbox.close()
+    assert host_processes(mark) == []
+
+
 async def test_a_forged_report_of_failure_stays_the_programs_own(sandbox):
     """What a program prints or how it exits can never pass for a sandbox that failed, which would not count."""
     result = await sandbox.exec(
