@@ -8,7 +8,10 @@ from agar.envs.registry import make, spec
 from agar.envs.runner import as_async
 from agar.errors import ConfigError
 from agar.examples.coding_agent.demonstrators import imperfect_mender, mender
+from agar.types import Turn
 
+HELDOUT = 64
+"""As many as the recipe evaluates."""
 SMALL = "agar.examples.coding_agent.env:RepairSmall-v0"
 
 
@@ -19,8 +22,9 @@ async def rewards(policy, count: int) -> list[float]:
 
 
 @pytest.mark.sandbox
-async def test_the_mender_always_mends() -> None:
-    assert await rewards(mender, 20) == [1.0] * 20
+async def test_the_mender_always_mends_and_who_does_nothing_never_does() -> None:
+    assert await rewards(mender, HELDOUT) == [1.0] * HELDOUT
+    assert await rewards(lambda *_: Turn(text="Done."), HELDOUT) == [0.0] * HELDOUT
 
 
 @pytest.mark.sandbox

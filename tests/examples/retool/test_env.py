@@ -12,6 +12,8 @@ from agar.examples.retool.env import ReTool, boxed, run, small
 from agar.examples.retool.problems import draw, problems
 from agar.types import Outcome, TaskRow, Turn
 
+HELDOUT = 128
+"""As many as the recipe evaluates."""
 PLAYED = {"sandbox": {"backend": "fake"}}
 
 
@@ -70,21 +72,22 @@ async def test_a_played_kernel_refuses_what_it_cannot_play():
             await runner.astep(run("import os", call=0))
 
 
-@pytest.mark.parametrize("split", ["train", "heldout"])
-async def test_the_gold_turns_and_the_reasoner_are_always_right_and_a_guess_is_not(split):
-    for index in range(20):
+@pytest.mark.parametrize(("split", "count"), [("train", 20), ("heldout", HELDOUT)])
+async def test_the_gold_turns_and_the_reasoner_are_always_right_and_a_guess_is_not(split, count):
+    for index in range(count):
         task = problems(split)[index]
         told, reward, info = await play(small(**PLAYED), task, reasoner())
         assert reward == 1.0
         assert info["reward_parts"] == {"right": 1.0, "cells": float(len(task.payload["cells"]))}
         assert told[-1] == str(task.payload["answer"])
-        _, reward, _ = await play(small(**PLAYED), task, reasoner(give_up=1.0))
-        assert reward == 0.0
-    async with as_async(small(**PLAYED)) as runner:
-        await runner.areset(options={"task": task})
-        terminated = False
-        while not terminated:
-            _, reward, terminated, *_ = await runner.astep(await runner.agold())
+        for nothing in (reasoner(give_up=1.0), lambda *_: Turn(text="Done.")):
+            _, reward, _ = await play(small(**PLAYED), task, nothing)
+            assert reward == 0.0
+        async with as_async(small(**PLAYED)) as runner:
+            await runner.areset(options={"task": task})
+            terminated = False
+            while not terminated:
+                _, reward, terminated, *_ = await runner.astep(await runner.agold())
         assert reward == 1.0
 
 
