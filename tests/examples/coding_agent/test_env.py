@@ -84,6 +84,20 @@ async def test_long_answers_lose_their_middle(small) -> None:
 
 
 @pytest.mark.sandbox
+async def test_floods_bytes_and_missing_commands_are_told_and_the_episode_can_still_be_won(repairs: Repairs) -> None:
+    await repairs.start("calls")
+    flood = await said(repairs.runner, call(0, "bash", command="head -c 100000000 /dev/zero | tr '\\0' x"))
+    assert "characters left out" in flood or "killed (output)" in flood
+    assert len(flood) < 50_000
+    assert (await said(repairs.runner, call(1, "bash", command=r"printf '\377\376ok'"))).endswith("ok")
+    assert "not found" in await said(repairs.runner, call(2, "bash", command="no-such-command"))
+    odd = r"""mkdir sub && touch "sub/$(printf 'a\377')" && ls sub"""
+    assert (await said(repairs.runner, call(3, "bash", command=odd))).startswith("a")
+    await repairs.mend()
+    assert await repairs.reward() == 1.0
+
+
+@pytest.mark.sandbox
 async def test_commands_tell_what_they_wrote_and_how_they_ended(repairs: Repairs) -> None:
     await repairs.start("calls")
     env = repairs.env
