@@ -420,8 +420,10 @@ class Keeper:
             wait_s = None
             if self.deadlines:
                 wait_s = min(max(0.0, self.deadlines[0][0] - time.monotonic()), LONGEST_WAIT_S)
+            watched = self.selector.get_map()
             for key, _ in self.selector.select(wait_s):
-                key.data()
+                if watched.get(key.fd) is key:  # else one before it in this turn has closed it
+                    key.data()
             while self.deadlines and self.deadlines[0][0] <= time.monotonic():
                 _, _, job = heapq.heappop(self.deadlines)
                 if job.outer != -1:
@@ -551,6 +553,9 @@ class Keeper:
 
     def orphan(self) -> int | None:
         """A child that fell to us because bwrap was killed before it could name it."""
+        for box in self.boxes.values():
+            for job in box.execs:
+                job.read_info()  # many may be killed at once: what another one has named is not nameless
         known = {job.outer for box in self.boxes.values() for job in box.execs}
         known |= {job.inner for box in self.boxes.values() for job in box.execs if job.inner}
         known |= {box.spare.pid for box in self.boxes.values() if box.spare}
@@ -560,7 +565,8 @@ class Keeper:
         self.selector.unregister(job.inner_fd)
         os.close(job.inner_fd)
         if job.inner is not None:
-            os.waitpid(job.inner, 0)
+            with suppress(ChildProcessError):  # waited for already; whoever keeps all sandboxes must not end of it
+                os.waitpid(job.inner, 0)
         self.finish(job)
 
     def finish(self, job: Exec) -> None:

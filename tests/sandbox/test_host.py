@@ -1,8 +1,11 @@
 """What is left behind: nothing, however the controller, the keeper or the caller ends."""
 
 import asyncio
+import functools
 import os
+import selectors
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +18,7 @@ from agar.errors import SandboxError, ToolError, UnsupportedPlatformError
 from agar.sandbox import SandboxSpec
 from agar.sandbox.bubblewrap import BubblewrapSandbox
 from agar.sandbox.host import Host, SharedHost, find_bubblewrap
+from agar.sandbox.keeper import Keeper
 from agar.sandbox.limits import find_controllers
 
 pytestmark = pytest.mark.sandbox
@@ -206,3 +210,28 @@ def test_other_users_get_the_same_isolation(user):
     command = ["unshare", "--user", f"--map-user={user}", f"--map-group={user}", "--", sys.executable, "-c", ORDINARY]
     result = subprocess.run(command, capture_output=True, text=True, timeout=50)
     assert result.stdout == "all held\n", result.stderr
+
+
+def test_what_was_closed_in_the_same_turn_of_the_keeper_is_not_called(tmp_path):
+    keeper = object.__new__(Keeper)
+    keeper.selector, keeper.deadlines, keeper.boxes, keeper.leaving = selectors.DefaultSelector(), [], {}, False
+    keeper.base = str(tmp_path / "base")
+    os.mkdir(keeper.base)
+    keeper.control, controller = socket.socketpair()
+    pairs = [socket.socketpair() for _ in range(2)]
+    called = []
+
+    def take(number):
+        called.append(number)
+        keeper.leaving = True
+        other = pairs[1 - number][0]
+        keeper.selector.unregister(other)
+        other.close()
+
+    for number, (near, far) in enumerate(pairs):
+        keeper.watch(near, functools.partial(take, number))
+        far.send(b"x")
+    keeper.run()
+    assert len(called) == 1
+    for each in (keeper.control, controller, *(end for pair in pairs for end in pair)):
+        each.close()
