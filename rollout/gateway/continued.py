@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from agar.ledger.comparison import common_prefix
 from agar.rollout.gateway.bodies import Fingerprint, begin_fingerprint
 from agar.rollout.gateway.call import ModelCall
 
@@ -129,7 +130,7 @@ class Bodies:
         the end of the list of rows, not of another list, of text, or of a field of the same name that does not count.
         """
         whole = kept.head
-        end = _common(whole, body)
+        end = common_prefix(whole, body)
         if end == len(whole) or whole[end] not in _AFTER_ROW or not body[end:].lstrip().startswith(b","):
             return None
         head, tail = whole[:end], whole[end:]
@@ -157,15 +158,3 @@ def _continued(kept: Divided, body: bytes) -> Continued | None:
     hashed = kept.hashed.copy()
     hashed.update(new)
     return Continued(before=kept, new=new, rows=rows, hashed=hashed)
-
-
-def _common(one: bytes, other: bytes) -> int:
-    """How many bytes two texts begin with in common; by bisection, since whole slices compare fast."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -43,7 +43,7 @@ class UnderWay:
         return self.task is not None and self.task.done()
 
     def give_up(self) -> None:
-        """Cancel it for good, unless it does so itself: then it finds the session closed."""
+        """Cancel it for good; not from within, where it goes on and finds the session closed if it is."""
         if self.task is not None and self.task is not asyncio.current_task():
             self.given_up = True
             self.task.cancel()

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import is_
+from typing import AnyStr
 
 from agar.ledger.canonical import Key, message_key, spell
 from agar.ledger.canonicalisers import Canonicaliser
@@ -189,17 +190,17 @@ def _text_difference(kept: str, sent: str) -> Divergence:
 
 
 def _difference(kind: Divergence, node: int | None, index: int, kept: str, sent: str) -> Difference:
-    at = max(_common_prefix(kept, sent) - _SHOWN_BEFORE, 0) if kept else 0
+    at = max(common_prefix(kept, sent) - _SHOWN_BEFORE, 0) if kept else 0
     shown = slice(at, at + _SHOWN_CHARACTERS)
     return Difference(kind=kind, node=node, message=index, kept=kept[shown], sent=sent[shown])
 
 
-def _common_prefix(one: str, other: str) -> int:
-    """How many characters two texts begin with in common; by bisection, since whole slices compare fast."""
+def common_prefix(one: AnyStr, other: AnyStr) -> int:
+    """How many characters or bytes two texts begin with in common; by bisection, since whole slices compare fast."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
-        if one[:middle] == other[:middle]:
+        if one[low:middle] == other[low:middle]:
             low = middle
         else:
             high = middle - 1

@@ -25,11 +25,11 @@ class Walk:
 
     sent: tuple[Message, ...]
     root: int
-    steps: list[tuple[Key, int]]
-    states: list[int]
+    steps: Sequence[tuple[Key, int]]
+    states: Sequence[int]
 
 
-NOWHERE = Walk(sent=(), root=_NOWHERE, steps=[], states=[])
+NOWHERE = Walk(sent=(), root=_NOWHERE, steps=(), states=())
 """The walk of a history of which nothing is recorded, where nothing is recorded at all."""
 
 
@@ -94,10 +94,10 @@ class Trie:
         last = self._last
         if last is None or len(last.sent) > len(sent) or not all(map(is_, last.sent, sent)):
             return [], []
-        path, at = last.steps.copy(), len(last.sent)
+        path, at = list(last.steps), len(last.sent)
         if at < len(sent) and sent[at - 1].role == sent[at].role == "tool":
             path.pop()  # the run of results goes on, and makes another step
-        return path, last.states[: len(path)]
+        return path, list(last.states[: len(path)])
 
     def _keys_of(self, messages: Sequence[Message]) -> list[Key]:
         return [(self._keys.get(id(message)) or self._learn(message))[1] for message in messages]
