@@ -1,11 +1,10 @@
 """SearchR1-v0: answer a question with the help of a search."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import cycle
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import agar
 from agar.envs import Conversation, Rubric
@@ -65,8 +64,9 @@ class SearchR1(agar.ToolEnv):
         self._told = told if told is not None else TOLD_TAGS if tags else TOLD
         if len(examples) % 2:
             raise ConfigError(f"examples must be said in turn and end with the assistant, got {len(examples)} texts")
-        speakers: Iterator[Literal["user", "assistant"]] = cycle(("user", "assistant"))
-        self._examples = [Message(role=role, content=text) for text, role in zip(examples, speakers, strict=False)]
+        self._examples = [
+            Message(role="assistant" if number % 2 else "user", content=text) for number, text in enumerate(examples)
+        ]
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
