@@ -11,11 +11,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from agar.errors import SandboxError, ToolError, UnsupportedPlatformError
 from agar.sandbox import SandboxSpec
+from agar.sandbox import keeper as keeper_module
 from agar.sandbox.bubblewrap import BubblewrapSandbox
 from agar.sandbox.host import Host, SharedHost, find_bubblewrap
 from agar.sandbox.keeper import Keeper
@@ -235,3 +237,14 @@ def test_what_was_closed_in_the_same_turn_of_the_keeper_is_not_called(tmp_path):
     assert len(called) == 1
     for each in (keeper.control, controller, *(end for pair in pairs for end in pair)):
         each.close()
+
+
+def test_a_child_that_another_command_has_named_is_nobody_elses_orphan(monkeypatch):
+    """Commands that are killed at once are looked at one by one; what the second has named may not be read yet."""
+    named, nameless = 11, 12
+    monkeypatch.setattr(keeper_module, "children", lambda pid: [named, nameless])
+    first = SimpleNamespace(outer=1, inner=None, read_info=lambda: None)
+    second = SimpleNamespace(outer=2, inner=None, read_info=lambda: setattr(second, "inner", named))
+    keeper = object.__new__(Keeper)
+    keeper.boxes = {1: SimpleNamespace(execs=[first, second], spare=None)}
+    assert keeper.orphan() == nameless

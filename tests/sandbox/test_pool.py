@@ -289,9 +289,15 @@ def test_nothing_is_left_5_seconds_after_the_owner_of_32_episodes_is_gone(how):
 def test_no_container_is_left_5_seconds_after_the_owner_of_32_episodes_is_gone(how, docker_socket, docker_spec):
     from agar.sandbox.docker.engine import engine_at
 
+    seen: set[str] = set()
+
     def containers() -> list[str]:
-        found = asyncio.run(engine_at(docker_socket).call("GET", "/containers/json?all=true"))
-        return [f"container {item['Labels']}" for item in found]
+        there = [item["Id"] for item in asyncio.run(engine_at(docker_socket).call("GET", "/containers/json?all=true"))]
+        grouped = {id for _, names, _ in os.walk("/sys/fs/cgroup") for name in names for id in seen if id in name}
+        if not seen:  # the first look, while all run
+            seen.update(there)
+            assert len(containers()) >= 2 * 32, "each is seen, and in a control group"
+        return [f"container {id}" for id in there] + [f"cgroup of container {id}" for id in grouped]
 
     assert kill_and_look(f"6{os.getpid()}.5", 32, "docker", str(docker_socket), how, containers) == []
 
