@@ -1,4 +1,4 @@
-"""What isolation costs: `print(1+1)` in a fresh Python, alone and in sandboxes; workspaces, snapshots, leases.
+"""What isolation costs: `print(1+1)` in a fresh Python, alone and in sandboxes; cells, workspaces, snapshots, leases.
 
     python benchmarks/sandbox.py [--times 200] [--engine SOCKET] [--swe-rex PYTHON] [--out FILE]
 
@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from agar.sandbox import Sandbox, SandboxSpec, create
+from agar.sandbox.kernel.kernel import Kernel
 from agar.sandbox.pool import SandboxPool
 from agar.sandbox.remote.config import SandboxServerConfig
 from agar.sandbox.remote.server import SandboxServer
@@ -122,12 +123,20 @@ def plant(folder: Path) -> None:
             (folder / f"d{number}" / f"f{name}").write_bytes(os.urandom(20_000))
 
 
-async def workspaces(folder: Path, times: int) -> dict[str, float]:
+async def cell_ms(spec: SandboxSpec, times: int) -> float:
+    """A cell that does nearly nothing, in a kernel that is open."""
+    async with create(spec) as sandbox, Kernel(sandbox) as kernel:
+        await kernel.run("x = 0")
+        return await median_ms(lambda: kernel.run("x += 1"), times)
+
+
+async def workspaces(spec: SandboxSpec, folder: Path, times: int) -> dict[str, float]:
     """How long until a change can be made in a large workspace, and what a snapshot of a small one costs."""
     found = {}
+    large = spec.model_copy(update={"workspace": folder})
 
     async def ready() -> None:
-        sandbox = create(SandboxSpec(workspace=folder))
+        sandbox = create(large)
         opened.append(sandbox)
         await sandbox.write("d0/f0", "changed")
 
@@ -135,12 +144,12 @@ async def workspaces(folder: Path, times: int) -> dict[str, float]:
     found["workspace_100_mb_ready_ms"] = await median_ms(ready, times)
     for sandbox in opened:
         await sandbox.close()
-    async with create(SandboxSpec()) as sandbox:
+    async with create(spec) as sandbox:
         await sandbox.exec("for i in $(seq 100); do head -c 10000 /dev/zero > $i; done")
         found["snapshot_1_mb_ms"] = await median_ms(sandbox.snapshot, times)
         snapshot = await sandbox.snapshot()
         found["restore_1_mb_ms"] = await median_ms(lambda: sandbox.restore(snapshot), times)
-    async with SandboxPool(lambda: create(SandboxSpec(workspace=folder)), size=4, warm=2) as pool:
+    async with SandboxPool(lambda: create(large), size=4, warm=2) as pool:
         taken = []
         for _ in range(times):
             while pool.state.warm < 1:  # noqa: ASYNC110  the pool's own doing
@@ -163,15 +172,19 @@ async def measure(times: int, engine: Path | None, swe_rex: str | None) -> dict[
     found["bubblewrap_runs_s"] = await per_second(spec, times)
     async with SandboxServer(SandboxServerConfig(port=0)) as server:
         found["remote_ms"] = await warm(SandboxSpec(backend="remote", server=server.url), times)
+    found["cell_ms"] = await cell_ms(spec, times)
     with tempfile.TemporaryDirectory(prefix="agar-bench-") as place:
         plant(Path(place))
-        found |= await workspaces(Path(place), max(5, times // 10))
-    if engine is not None:
-        docker = SandboxSpec(backend="docker", engine=engine)
-        await whole_life(docker)  # the image is made
-        found["docker_ms"] = await warm(docker, max(5, times // 4))
-        found["docker_whole_life_ms"] = await median_ms(lambda: whole_life(docker), max(5, times // 10))
-        found["docker_runs_s"] = await per_second(docker, max(5, times // 4))
+        found |= await workspaces(spec, Path(place), max(5, times // 10))
+        if engine is not None:
+            docker = SandboxSpec(backend="docker", engine=engine)
+            await whole_life(docker)  # the image is made
+            found["docker_ms"] = await warm(docker, max(5, times // 4))
+            found["docker_whole_life_ms"] = await median_ms(lambda: whole_life(docker), max(5, times // 10))
+            found["docker_runs_s"] = await per_second(docker, max(5, times // 4))
+            found["docker_cell_ms"] = await cell_ms(docker, times)
+            theirs = await workspaces(docker, Path(place), max(5, times // 40))
+            found |= {f"docker_{name}": value for name, value in theirs.items()}
     if swe_rex is not None:
         found |= swe_rex_ms(swe_rex, max(5, times // 4))
     return found

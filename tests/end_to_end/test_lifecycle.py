@@ -159,7 +159,8 @@ def test_the_run_goes_on_when_an_engine_is_killed(story):
     assert "is back after" in story.stopped.stdout
 
 
-def test_ctrl_c_ends_everything_within_ten_seconds(story):
+def test_ctrl_c_ends_everything_within_ten_seconds(story, record_testsuite_property):
+    record_testsuite_property("ctrl_c_s", story.stop_s)
     assert story.stop_s < 10
     assert story.left == {}
     assert story.stopped.returncode == 0, story.stopped.stdout

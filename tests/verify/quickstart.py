@@ -52,6 +52,11 @@ def main() -> int:
         shutil.copy(learnt.folder / "reward.png", options.out / "reward.png")
         gain = learnt.after - learnt.before
         result = {"before": learnt.before, "after": learnt.after, "gain": gain, "minutes": minutes}
+        rows = map(json.loads, (learnt.folder / "metrics.jsonl").read_text().splitlines())
+        steps = [row for row in rows if "trainer/loss" in row]
+        result["steps"] = len(steps)
+        result["first_step_engine_kl"] = steps[0]["trainer/engine_kl_mean"]
+        result["largest_engine_gap"] = max(row["trainer/engine_gap_max"] for row in steps)
     (options.out / "result.json").write_text(json.dumps(result, indent=2))
     return 0
 

@@ -2,6 +2,7 @@
 
 A job that holds is not run again until something that it covers changes; one that failed, or was cut off, is. After
 each job, the page of its group is written anew: what was claimed, what was measured, at which commit, on what machine.
+A row that another checkout on a machine of the same shape has measured stays.
 
 Usage: python tests/verify/run.py [--only NAME ...] [--list] [--again]
 """
@@ -13,12 +14,14 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
 import tomllib
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +34,8 @@ from agar.config import BaseConfig
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 MEASURED = CHECKOUT / "docs" / "measured"
 KEPT = CHECKOUT / ".cache" / "verify"
+
+CHANGED = ", what it covers has changed since"
 
 Number = float | int | str | bool
 
@@ -47,7 +52,8 @@ class Job(BaseConfig):
     command: tuple[str, ...]
     """What to run, in the checkout. `{python}`, `{bin}` and `{out}` stand for the environment's Python, its folder of
     programs, and an empty folder for results; the keys of `each` for their values. If the command writes
-    `{out}/result.json`, a flat table, its entries are what was measured. An exit code other than 0 fails the job."""
+    `{out}/result.json`, a flat table, its entries are what was measured; else, if it runs pytest, the number of tests
+    that passed and the suite's properties are. An exit code other than 0 fails the job."""
     checks: dict[str, str] = Field(default_factory=dict)
     """Bounds on entries of the result: `">= 0.5"`, `"<= 0.05"`, `"== 0"`, or `"0.1 .. 0.4"`, ends included."""
     each: dict[str, tuple[int | str, ...]] = Field(default_factory=dict)
@@ -119,7 +125,7 @@ def run(job: Job, folder: Path) -> Report:
     with (folder / "output.log").open("w") as log:
         process = subprocess.Popen(
             [_fill(word, places) for word in job.command], cwd=CHECKOUT, stdin=subprocess.DEVNULL, stdout=log,
-            stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True,
+            stderr=subprocess.STDOUT, env=environment(out), start_new_session=True,
         )  # fmt: skip
         try:
             code, why = process.wait(timeout=job.timeout_s), ""
@@ -135,15 +141,35 @@ def run(job: Job, folder: Path) -> Report:
                     process.wait()
     if code and not why:
         why = f"exit code {code}; see {(folder / 'output.log').relative_to(CHECKOUT)}"
-    measured = json.loads((out / "result.json").read_text()) if (out / "result.json").exists() else {}
-    wrong = [why] if why else [text for key, bound in job.checks.items() if (text := broken(measured, key, bound))]
+    found = measured(out)
+    wrong = [why] if why else [text for key, bound in job.checks.items() if (text := broken(found, key, bound))]
     report = Report(
         name=job.name, definition=definition(job), sources=state, commit=at, holds=not wrong, why="; ".join(wrong),
-        measured=measured, seconds=round(time.monotonic() - began, 1),
+        measured=found, seconds=round(time.monotonic() - began, 1),
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
     )  # fmt: skip
     (folder / "report.json").write_text(report.model_dump_json(indent=2))
     return report
+
+
+def environment(out: Path) -> dict[str, str]:
+    """What a job's command sees; a pytest that it runs says there what came of it."""
+    options = f"{os.environ.get('PYTEST_ADDOPTS', '')} --junitxml={shlex.quote(str(out / 'junit.xml'))}"
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTEST_ADDOPTS": options.strip()}
+
+
+def measured(out: Path) -> dict[str, Number]:
+    """What a command has left of its result."""
+    if (out / "result.json").exists():
+        result: dict[str, Number] = json.loads((out / "result.json").read_text())
+        return result
+    if not (out / "junit.xml").exists():
+        return {}
+    suite = ET.parse(out / "junit.xml").getroot().find("testsuite")
+    assert suite is not None
+    tests, *others = (int(suite.attrib[name]) for name in ("tests", "failures", "errors", "skipped"))
+    properties = {each.attrib["name"]: float(each.attrib["value"]) for each in suite.iterfind("properties/property")}
+    return {"passed": tests - sum(others), **properties}
 
 
 def broken(measured: Mapping[str, Any], key: str, bound: str) -> str | None:
@@ -214,23 +240,34 @@ def machine() -> str:
     )
 
 
-def page(group: str, jobs: Sequence[Job], root: Path) -> str:
-    """The page of a group, from what is kept in the folders of its jobs."""
-    lines = [f"# Measured: {group}", "", f"On {machine()}. Written by `make verify`.", ""]
+def page(group: str, jobs: Sequence[Job], root: Path, former: str = "") -> str:
+    """The page of a group, from what is kept in the folders of its jobs; rows of the former page where nothing is."""
+    here = f"On {machine()}. Written by `make verify`."
+    rows = former.splitlines() if here in former.splitlines() else []
+    lines = [f"# Measured: {group}", "", here, ""]
     lines += ["| job | claim | holds | measured | minutes | commit | date (UTC) |", "|---|---|---|---|---|---|---|"]
     for job in jobs:
         report = kept(job, root / job.name)
         if report is None:
-            lines.append(f"| {job.name} | {job.claim} | not run | | | | |")
+            told = next((row for row in rows if row.startswith(f"| {job.name} | {job.claim} |")), "")
+            lines.append(dated(told, job) if told else f"| {job.name} | {job.claim} | not run | | | | |")
             continue
         checked = {key: f" ({job.checks[key]})" for key in report.measured if key in job.checks}
         numbers = ", ".join(f"{key} {_short(value)}{checked.get(key, '')}" for key, value in report.measured.items())
         verdict = "yes" if report.holds else f"**no**: {report.why}"
-        at = report.commit if current(report, job) else f"{report.commit}, what it covers has changed since"
+        at = report.commit if current(report, job) else report.commit + CHANGED
         lines.append(
             f"| {job.name} | {job.claim} | {verdict} | {numbers} | {report.seconds / 60:.1f} | {at} | {report.date} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def dated(row: str, job: Job) -> str:
+    """A row of another checkout's, marked if what the job covers has changed since its commit or that is not known."""
+    at = re.search(r"\| `([0-9a-f]+)` \|", row)
+    if at is None or subprocess.run(["git", "diff", "--quiet", at[1], "--", *job.covers], cwd=CHECKOUT).returncode == 0:
+        return row
+    return row.replace(f"`{at[1]}` |", f"`{at[1]}`{CHANGED} |")
 
 
 def _short(value: Number) -> str:
@@ -267,8 +304,10 @@ def main() -> int:
         if not options.list and (options.again or report is None or not report.holds or not current(report, job)):
             print(f"[{number}/{len(wanted)}] {job.name}: {job.claim}", flush=True)
             report = run(job, KEPT / job.name)
+            written = MEASURED / f"{job.group}.md"
+            former = written.read_text() if written.exists() else ""
             MEASURED.mkdir(parents=True, exist_ok=True)
-            (MEASURED / f"{job.group}.md").write_text(page(job.group, dict(groups(jobs))[job.group], KEPT))
+            written.write_text(page(job.group, dict(groups(jobs))[job.group], KEPT, former))
         failed += report is not None and not report.holds
         said = "not run yet" if report is None else "holds" if report.holds else f"DOES NOT HOLD: {report.why}"
         said += "" if report is None or current(report, job) else " (before what it covers changed)"

@@ -135,6 +135,45 @@ def test_the_page_says_what_was_claimed_measured_and_not_run(
     assert "cores" in text
 
 
+def test_rows_that_another_checkout_measured_stay(verify: ModuleType, tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        author = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+        subprocess.run(["git", *author, "-C", str(tmp_path), *words], check=True, capture_output=True)
+
+    (tmp_path / "jobs.toml").write_text(JOB)
+    git("add", ".")
+    git("commit", "-m", "second")
+    jobs = [job.model_copy(update={"covers": ("jobs.toml",)}) for job in verify.read_jobs(tmp_path / "jobs.toml")]
+    verify.run(jobs[1], tmp_path / "there" / jobs[1].name)
+    there = verify.page("learning", jobs, tmp_path / "there")
+    verify.run(jobs[0], tmp_path / "here" / jobs[0].name)
+    rows = verify.page("learning", jobs, tmp_path / "here", there).splitlines()
+    assert rows[-2].startswith("| learn-seed-1 | It learns. | **no**: gain is 0.1")
+    assert rows[-1] == there.splitlines()[-1]
+    (tmp_path / "jobs.toml").write_text(JOB + "\n")
+    for _ in range(2):  # said once
+        rows = verify.page("learning", jobs, tmp_path / "here", "\n".join(rows)).splitlines()
+        assert rows[-1] == there.splitlines()[-1].replace("` |", "`, what it covers has changed since |")
+    other = [job.model_copy(update={"claim": "It learns more."}) for job in jobs]
+    assert verify.page("learning", other, tmp_path / "nowhere", there).count("| not run |") == 2
+    elsewhere = there.replace("GiB of memory", "GiB of other memory")
+    assert verify.page("learning", jobs, tmp_path / "nowhere", elsewhere).count("| not run |") == 2
+
+
+def test_a_suite_says_how_many_passed_and_its_properties(verify: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n"
+        "def test_a(record_testsuite_property): record_testsuite_property('ctrl_c_s', 1.5)\n"
+        "def test_b(): pass\n"
+        "@pytest.mark.skip\n"
+        "def test_c(): pass\n"
+    )
+    command = ("{python}", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "test_it.py"))
+    job = verify.Job(name="a", group="b", claim="c", command=command, checks={"ctrl_c_s": "<= 10"})
+    report = verify.run(job, tmp_path / "out")
+    assert (report.holds, report.measured) == (True, {"passed": 2, "ctrl_c_s": 1.5})
+
+
 SLEEP = """
 [[job]]
 name = "sleep"
