@@ -1,8 +1,9 @@
 """Sandboxes with each way of enforcing limits that this machine has, and a Docker engine of our own."""
 
+import os
 import shutil
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from agar.sandbox import Sandbox, SandboxSpec, available, create
 from agar.sandbox.bubblewrap import BubblewrapSandbox
 from agar.sandbox.host import Host
 from agar.sandbox.limits import Controllers, find_controllers
+
+DOCKER_VARIABLE = "AGAR_TEST_DOCKER"
+"""The environment variable that says what becomes of tests without an engine: `auto` skips them, `required` fails."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -60,14 +64,30 @@ def python3(tmp_path) -> str:
     return found
 
 
+@contextmanager
+def engine_for_tests(engine: Callable[[], AbstractContextManager[Path]] = engine_of_our_own) -> Iterator[Path]:
+    """An engine for the tests of this session; without one they are skipped, or fail where one is required.
+
+    Args:
+        engine: what to run.
+    """
+    wanted = os.environ.get(DOCKER_VARIABLE, "auto")
+    if wanted not in ("auto", "required"):
+        pytest.fail(f"{DOCKER_VARIABLE} is {wanted!r}: set it to auto or required")
+    try:
+        with engine() as path:
+            yield path
+    except NoEngineError as error:
+        if wanted == "required":
+            pytest.fail(f"{error} ({DOCKER_VARIABLE} is required; auto skips what needs an engine)")
+        pytest.skip(str(error))
+
+
 @pytest.fixture(scope="session")
 def docker_socket() -> Iterator[Path]:
     """A Docker engine that nobody else uses: without networks, registry or firewall rules, gone after the tests."""
-    try:
-        with engine_of_our_own() as path:
-            yield path
-    except NoEngineError as error:
-        pytest.skip(str(error))
+    with engine_for_tests() as path:
+        yield path
 
 
 @pytest.fixture(scope="session")
