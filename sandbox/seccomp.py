@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import lru_cache
 from types import ModuleType
 
-from agar.errors import MissingExtraError, UnsupportedPlatformError
+from agar.errors import MissingExtraError, UnsupportedPlatformError, to_install
 
 _REFUSED = """
     ptrace process_vm_readv process_vm_writev process_madvise pidfd_getfd kcmp perf_event_open bpf userfaultfd
@@ -91,7 +91,7 @@ def _module() -> ModuleType:
     try:
         import pyseccomp
     except ImportError as error:
-        raise MissingExtraError("bubblewrap sandboxes need pyseccomp: pip install 'agar[sandbox]'") from error
+        raise MissingExtraError(f"bubblewrap sandboxes need pyseccomp: {to_install('sandbox')}") from error
     except (OSError, RuntimeError) as error:  # the package is there, the C library is not
         raise UnsupportedPlatformError(
             f"pyseccomp cannot load libseccomp ({error}): install it, for instance apt-get install libseccomp2"

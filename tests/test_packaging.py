@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import agar
+from agar.errors import to_install
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "agar"
@@ -98,3 +99,11 @@ def test_the_version_is_the_changelogs_newest() -> None:
 
 def test_the_other_name_of_the_house_style_is_a_link() -> None:
     assert (ROOT / "CLAUDE.md").readlink() == Path("AGENTS.md")
+
+
+def test_nobody_is_told_to_install_agar_from_an_index() -> None:
+    """It is on none: the name is another project's there."""
+    asks = re.compile(r"""(pip install|install) (-U )?["']?agar\b""")
+    names = [name for name in tracked() if name.endswith((".py", ".md", ".txt", ".toml"))]
+    assert [name for name in names if asks.search((ROOT / name).read_text("utf-8"))] == []
+    assert to_install("plot") == "in a clone of agar, run `make env` or `python -m pip install -e '.[plot]'`"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from agar.errors import MissingExtraError, ToolError, ToolServerError
+from agar.errors import MissingExtraError, ToolError, ToolServerError, to_install
 from agar.tool_servers.config import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Link:
         try:
             import httpx
         except ImportError as error:
-            raise MissingExtraError("calling a tool server needs httpx: pip install 'agar[tools]'") from error
+            raise MissingExtraError(f"calling a tool server needs httpx: {to_install('tools')}") from error
         timeout = httpx.Timeout(None, connect=connect_timeout_s)
         async with httpx.AsyncClient(base_url=url, headers=dict(headers), timeout=timeout, trust_env=False) as http:
             yield cls(http, url, reply_bytes, token_variable=token_variable)

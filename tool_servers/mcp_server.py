@@ -4,7 +4,7 @@ import secrets
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from agar.errors import AgarError, MissingExtraError, ToolError
+from agar.errors import AgarError, MissingExtraError, ToolError, to_install
 from agar.tool_servers.base import NO_SESSION, Session
 from agar.tool_servers.service import Service
 from agar.tool_servers.text import sendable
@@ -32,7 +32,7 @@ def build_mcp(service: Service[Any], *, session: Session = NO_SESSION, timeout_s
         from mcp.server import Server
         from mcp.shared.exceptions import MCPError
     except ImportError as error:
-        raise MissingExtraError("an MCP server needs the mcp package: pip install 'agar[mcp]'") from error
+        raise MissingExtraError(f"an MCP server needs the mcp package: {to_install('mcp')}") from error
 
     async def list_tools(context: Any, params: Any) -> types.ListToolsResult:
         del context, params

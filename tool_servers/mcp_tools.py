@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agar.errors import ConfigError, MissingExtraError, ToolError, ToolServerError
+from agar.errors import ConfigError, MissingExtraError, ToolError, ToolServerError, to_install
 from agar.tool_servers.base import Tools
 from agar.tool_servers.own_task import OwnTask
 from agar.types import ToolSpec
@@ -64,7 +64,7 @@ class McpTools:
         try:
             import mcp  # noqa: F401
         except ImportError as error:
-            raise MissingExtraError("MCP servers need the mcp package: pip install 'agar[mcp]'") from error
+            raise MissingExtraError(f"MCP servers need the mcp package: {to_install('mcp')}") from error
         held = OwnTask(self._connected(), name=f"agar-mcp-{self._shown}")
         try:
             tools = await held.open(timeout_s=self._start_timeout_s)

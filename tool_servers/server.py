@@ -24,13 +24,13 @@ class ToolServer:
             ConfigError: others can reach the address and there is no token.
             MissingExtraError: fastapi, uvicorn or prometheus-client is not installed.
         """
-        from agar.errors import MissingExtraError
+        from agar.errors import MissingExtraError, to_install
 
         try:
             from agar.serving.listener import Listener
             from agar.tool_servers.app import build_app
         except ImportError as error:
-            raise MissingExtraError(f"serving tools needs {error.name}: pip install 'agar[tools]'") from error
+            raise MissingExtraError(f"serving tools needs {error.name}: {to_install('tools')}") from error
         self.config: ServerConfig = config or service.config.server
         self._service = service
         self._mcp: OwnTask[None] | None = None

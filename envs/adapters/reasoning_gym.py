@@ -14,7 +14,7 @@ from agar.envs.registry import register
 from agar.envs.single_turn import SingleTurnEnv
 from agar.envs.spaces import Observation
 from agar.envs.tasks import GeneratedTasks, TaskSet, check_split
-from agar.errors import ConfigError, MissingExtraError
+from agar.errors import ConfigError, MissingExtraError, to_install
 from agar.types import TaskRow, Turn
 
 try:
@@ -22,7 +22,7 @@ try:
     from reasoning_gym.factory import DATASETS
 except ModuleNotFoundError as error:
     raise MissingExtraError(
-        f'the data sets of reasoning-gym need the package reasoning-gym ({error}): pip install "agar[gyms]"'
+        f"the data sets of reasoning-gym need the package reasoning-gym ({error}): {to_install('gyms')}"
     ) from error
 
 SIZES = {"train": 65_536, "heldout": 4_096}

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from agar.errors import EnvError, MissingExtraError
+from agar.errors import EnvError, MissingExtraError, to_install
 
 _BACKOFF_S = 0.5
 
@@ -21,7 +21,7 @@ async def post_json(
     try:
         import httpx
     except ImportError as error:
-        raise MissingExtraError("rewards from a service need httpx: pip install 'agar[openai]'") from error
+        raise MissingExtraError(f"rewards from a service need httpx: {to_install('openai')}") from error
     said = ""
     async with httpx.AsyncClient(timeout=timeout_s, headers=dict(headers), trust_env=False) as client:
         for attempt in range(retries + 1):

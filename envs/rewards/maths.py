@@ -9,7 +9,7 @@ from agar.envs.rewards.extract import BOX, Extract, after, boxed, gold_of, last_
 from agar.envs.rewards.maths_worker import MISSING
 from agar.envs.rewards.worker import NoAnswer, Workers
 from agar.envs.rubric import Conversation
-from agar.errors import EnvError, MissingExtraError
+from agar.errors import EnvError, MissingExtraError, to_install
 
 LONGEST = 400
 """Characters of an answer that is looked at as an expression; a longer one is wrong."""
@@ -132,7 +132,7 @@ class Verifier:
             return False
         except EnvError as error:
             if MISSING in str(error):
-                raise MissingExtraError("comparing expressions needs math-verify: pip install 'agar[maths]'") from error
+                raise MissingExtraError(f"comparing expressions needs math-verify: {to_install('maths')}") from error
             raise
         if answer is None:
             self.undecided["error"] += 1

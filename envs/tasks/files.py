@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agar.envs.tasks.columns import TaskColumns
-from agar.errors import ConfigError, MissingExtraError
+from agar.errors import ConfigError, MissingExtraError, to_install
 from agar.types import TaskRow
 
 
@@ -68,7 +68,7 @@ class Parquet:
             import pyarrow
             import pyarrow.parquet
         except ImportError as error:
-            raise MissingExtraError("tasks in parquet files need pyarrow: pip install 'agar[data]'") from error
+            raise MissingExtraError(f"tasks in parquet files need pyarrow: {to_install('data')}") from error
         try:
             self._table: Any = pyarrow.parquet.read_table(path, memory_map=True)
         except (OSError, pyarrow.ArrowException) as error:

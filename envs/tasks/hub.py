@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from agar.envs.tasks.columns import TaskColumns
-from agar.errors import ConfigError, MissingExtraError
+from agar.errors import ConfigError, MissingExtraError, to_install
 from agar.types import TaskRow
 
 
@@ -31,7 +31,7 @@ class HubTasks:
         try:
             import datasets
         except ImportError as error:
-            raise MissingExtraError("Hugging Face data sets need datasets: pip install 'agar[hub]'") from error
+            raise MissingExtraError(f"Hugging Face data sets need datasets: {to_install('hub')}") from error
         folder = Path(name)
         try:
             if (folder / "state.json").is_file() or (folder / "dataset_dict.json").is_file():

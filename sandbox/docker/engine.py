@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
-from agar.errors import MissingExtraError, SandboxError, UnsupportedPlatformError
+from agar.errors import MissingExtraError, SandboxError, UnsupportedPlatformError, to_install
 from agar.sandbox.docker.attached import API, CALL_TIMEOUT_S, Attached, EngineRefusal, refused
 from agar.sandbox.docker.image import HostTree
 from agar.sandbox.keeper import identity, start_time
@@ -196,7 +196,7 @@ def _httpx() -> Any:
     try:
         import httpx
     except ImportError as error:
-        raise MissingExtraError("Docker sandboxes need httpx: pip install 'agar[sandbox]'") from error
+        raise MissingExtraError(f"Docker sandboxes need httpx: {to_install('sandbox')}") from error
     return httpx
 
 

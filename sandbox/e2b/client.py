@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from agar.errors import ConfigError, MissingExtraError, SandboxError
+from agar.errors import ConfigError, MissingExtraError, SandboxError, to_install
 
 KEY_VARIABLE = "E2B_API_KEY"
 _DOMAIN = "e2b.app"
@@ -235,5 +235,5 @@ def _httpx() -> Any:
     try:
         import httpx
     except ImportError as error:
-        raise MissingExtraError("sandboxes of E2B need httpx: pip install 'agar[sandbox]'") from error
+        raise MissingExtraError(f"sandboxes of E2B need httpx: {to_install('sandbox')}") from error
     return httpx

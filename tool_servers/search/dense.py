@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from agar.errors import ConfigError, MissingExtraError
+from agar.errors import ConfigError, MissingExtraError, to_install
 from agar.tool_servers.search.config import DenseConfig
 from agar.tool_servers.search.embedder import Embedder
 from agar.tool_servers.search.lexical import Ranked
@@ -81,5 +81,5 @@ def _faiss() -> Any:
     try:
         import faiss
     except ImportError as error:
-        raise MissingExtraError("dense search needs faiss: pip install 'agar[search]'") from error
+        raise MissingExtraError(f"dense search needs faiss: {to_install('search')}") from error
     return faiss

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agar.errors import ConfigError, MissingExtraError
+from agar.errors import ConfigError, MissingExtraError, to_install
 from agar.tool_servers.search.config import EmbedderConfig
 from agar.tool_servers.text import sendable
 
@@ -30,7 +30,7 @@ class Embedder:
             import torch
             import transformers
         except ImportError as error:
-            raise MissingExtraError(f"embedding texts needs {error.name}: pip install 'agar[trainer]'") from error
+            raise MissingExtraError(f"embedding texts needs {error.name}: {to_install('trainer')}") from error
         self._config, self._torch = config, torch
         try:
             self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(config.model, local_files_only=True)

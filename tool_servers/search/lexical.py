@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agar.errors import ConfigError, MissingExtraError, ToolServerError
+from agar.errors import ConfigError, MissingExtraError, ToolServerError, to_install
 
 if TYPE_CHECKING:
     from tantivy import TextAnalyzer
@@ -112,5 +112,5 @@ def _tantivy() -> Any:
     try:
         import tantivy
     except ImportError as error:
-        raise MissingExtraError("lexical search needs tantivy: pip install 'agar[search]'") from error
+        raise MissingExtraError(f"lexical search needs tantivy: {to_install('search')}") from error
     return tantivy

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agar.errors import ConfigError, MissingExtraError
+from agar.errors import ConfigError, MissingExtraError, to_install
 from agar.tool_servers.search.base import Passage
 from agar.tool_servers.text import sendable
 
@@ -97,7 +97,7 @@ def _parquet_rows(corpus: Path) -> Iterator[Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise MissingExtraError("a corpus in parquet needs pyarrow: pip install 'agar[data]'") from error
+        raise MissingExtraError(f"a corpus in parquet needs pyarrow: {to_install('data')}") from error
     try:
         with pyarrow.parquet.ParquetFile(corpus) as file:
             for batch in file.iter_batches():

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from agar.errors import DeadlineError, MissingExtraError
+from agar.errors import DeadlineError, MissingExtraError, to_install
 from agar.trainer.config import ParallelConfig, PlacementConfig
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class RayCluster:
         try:
             import ray
         except ImportError as error:
-            raise MissingExtraError("the trainer needs ray: pip install 'agar[trainer]'") from error
+            raise MissingExtraError(f"the trainer needs ray: {to_install('trainer')}") from error
         if ray.is_initialized():
             return
         # Ray's processes are told to die with the *thread* that started them, so it must outlive this call.

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from agar.errors import to_install
+
 MAKE_ENV = "run `make env`"
 
 
@@ -82,7 +84,7 @@ def packages() -> Iterator[Finding]:
             name=f"packages: {part}",
             status=Status.MISSING if lacking else Status.OK,
             found=f"no {', '.join(lacking)}" if lacking else ", ".join(there),
-            fix=f"{MAKE_ENV} (or `pip install 'agar[{extra}]'` on a machine with a GPU)" if lacking else "",
+            fix=to_install(extra) if lacking else "",
         )
 
 

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agar.errors import ConfigError
+from agar.errors import ConfigError, to_install
 
 if TYPE_CHECKING:
     from agar.ledger.families.check import Reference
@@ -82,7 +82,7 @@ def reference(directory: Path, model: "ChatModel") -> "Reference":
     try:
         from transformers import PreTrainedTokenizerFast
     except ImportError as error:
-        raise ConfigError("agar family check compares with transformers: install agar[trainer]") from error
+        raise ConfigError(f"agar family check compares with transformers: {to_install('trainer')}") from error
     try:
         tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(str(directory))
     except (OSError, ValueError) as error:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agar.errors import MissingExtraError
+from agar.errors import MissingExtraError, to_install
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +41,7 @@ def draw(metrics: Path, picture: Path, *, title: str) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingExtraError("the reward picture needs matplotlib: pip install 'agar[plot]'") from error
+        raise MissingExtraError(f"the reward picture needs matplotlib: {to_install('plot')}") from error
     rows = rows_of(metrics)
     figure = Figure(figsize=(9, 4), dpi=130, layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[3, 1], sharey=True)

@@ -72,4 +72,4 @@ async def test_settings_that_a_data_set_does_not_take_are_named():
 def test_without_the_package_the_extra_is_named():
     code = "import sys; sys.modules['reasoning_gym'] = None; import agar.envs.adapters.reasoning_gym"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)
-    assert 'pip install "agar[gyms]"' in done.stderr
+    assert "pip install -e '.[gyms]'" in done.stderr

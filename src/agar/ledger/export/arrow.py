@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from agar.errors import MissingExtraError
+from agar.errors import MissingExtraError, to_install
 
 
 def arrow() -> Any:
@@ -14,5 +14,5 @@ def arrow() -> Any:
     try:
         import pyarrow
     except ImportError as error:
-        raise MissingExtraError("parquet files need pyarrow: pip install 'agar[data]'") from error
+        raise MissingExtraError(f"parquet files need pyarrow: {to_install('data')}") from error
     return pyarrow

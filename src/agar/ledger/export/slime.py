@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agar.errors import MissingExtraError
+from agar.errors import MissingExtraError, to_install
 from agar.ledger.export.target import Episode, prompt_length, provenance
 from agar.types import GroupId, Message, Outcome, Sample
 
@@ -45,7 +45,7 @@ class SlimeTarget:
         try:
             import torch
         except ImportError as error:
-            raise MissingExtraError("slime reads files of PyTorch's: pip install 'agar[trainer]'") from error
+            raise MissingExtraError(f"slime reads files of PyTorch's: {to_install('trainer')}") from error
         self._save = torch.save
         self._out = out
         self._batch: str | None = None

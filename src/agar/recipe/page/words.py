@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agar.errors import ConfigError
+from agar.errors import ConfigError, to_install
 from agar.recipe.folder import RunFolder
 from agar.types import Ids
 
@@ -64,7 +64,7 @@ def tokenizer_of(folder: RunFolder, policy: str, recipe: Mapping[str, Any]) -> "
     try:
         from agar.ledger.tokenizer import Tokenizer
     except ImportError:
-        logger.warning("token texts need the tokenizers package: pip install 'agar[gateway]'; ids are shown")
+        logger.warning("token texts need the tokenizers package: %s; ids are shown", to_install("gateway"))
         return None
     places = [checkpoint.path / policy / "hf" for checkpoint in reversed(folder.checkpoints())]
     if isinstance(model := ((recipe.get("policies") or {}).get(policy) or {}).get("model"), str):
