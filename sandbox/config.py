@@ -72,7 +72,7 @@ class SandboxSpec(BaseConfig):
         for place in network if isinstance(network, tuple) else ():
             host, _, port = place.rpartition(":")
             if not host or not port.isdigit() or not 0 < int(port) < 65_536 or "*" in host.removeprefix("*."):
-                raise ValueError(f"network: {place!r} must be host:port or *.domain:port, for instance pypi.org:443")
+                raise ValueError(f"network: {place!r} must be host:port or *.domain:port, for instance example.org:443")
         return network
 
     @field_validator("workspace")
