@@ -146,6 +146,8 @@ def _python(words: list[str]) -> None:
     words = [word for word in words if word != "-P"]
     if words[0] == "-m":
         assert words[1] == "venv" or importlib.util.find_spec(words[1]) is not None, f"there is no module {words[1]}"
+        if words[1:3] == ["pip", "install"]:
+            _pip(words[2:])
     else:
         assert (ROOT / words[0]).is_file(), f"there is no file {words[0]}"
 
@@ -177,6 +179,7 @@ COMMANDS: Mapping[str, Callable[[list[str]], None]] = {
     "git": _anything,
     "cd": _anything,
     "export": _anything,
+    "source": _anything,
 }
 
 
@@ -220,10 +223,15 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert lost == []
 
 
-def test_every_environment_variable_of_ours_is_in_the_table() -> None:
+def test_every_environment_variable_that_is_read_is_in_the_table() -> None:
     listed = subprocess.run(
         ["git", "grep", "-hoE", "AGAR_[A-Z_]+", "--", "*.py", "Makefile", ".ci/run", ":!tests/*/*"],
         cwd=ROOT, capture_output=True, text=True, check=True, timeout=30,
     ).stdout.split()  # fmt: skip
+    rooms = ["src", "agents", "envs", "examples", "requirements", "rollout", "sandbox", "tool_servers", "trainer"]
+    read = re.compile(r"""(?:environ\.get\(|getenv\(|VARIABLE = |_variable: str = )["']([A-Z0-9_]+)["']""")
+    for room in rooms:
+        for path in (ROOT / room).rglob("*.py"):
+            listed += read.findall(path.read_text("utf-8"))
     page = (ROOT / "docs" / "configuration.md").read_text()
     assert sorted({name for name in listed if f"`{name}`" not in page}) == []

@@ -36,7 +36,7 @@ class MisConfig(BaseConfig):
 
     type: Literal["mis"] = "mis"
     level: Level = "sequence"
-    """As in `TisConfig`."""
+    """`token`: each token's own weight; `sequence`: the product over the row; `geometric`: its per-token mean."""
     mode: Literal["mask", "truncate", "clip"] = "mask"
     """`mask`: 0 outside [low, high]; `truncate`: at most high; `clip`: into [low, high]."""
     low: float = Field(0.0, ge=0)
