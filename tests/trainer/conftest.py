@@ -7,39 +7,59 @@ from agar.types import Batch, GroupId, Outcome, Sample, Source
 
 VOCAB = {True: 96, False: 97}
 """Vocabulary of the tied and the untied model; the odd one does not divide by two ranks."""
+MODEL_TYPES = ("llama", "qwen2", "qwen3")
 
 
-def write_model(directory: Path, *, tied: bool) -> Path:
-    """A tiny Qwen3 with norms and embeddings away from their initial values."""
+def write_model(directory: Path, *, model_type: str, tied: bool) -> Path:
+    """A tiny model with norms, biases and embeddings away from their initial values."""
     import torch
     import transformers
 
     torch.manual_seed(3)
-    config = transformers.Qwen3Config(
+    config = transformers.AutoConfig.for_model(
+        model_type,
         vocab_size=VOCAB[tied],
         hidden_size=32,
         intermediate_size=48,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        head_dim=16,
         max_position_embeddings=128,
         tie_word_embeddings=tied,
         rope_parameters={"rope_type": "default", "rope_theta": 5e4},
+        **({"head_dim": 16} if model_type == "qwen3" else {}),  # elsewhere the hidden size gives it: 8
     )
-    model = transformers.Qwen3ForCausalLM(config)
+    model = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter)) if "norm" in name else parameter.mul_(4)
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter)) if parameter.ndim == 1 else parameter.mul_(4)
     model.save_pretrained(directory)
     (directory / "tokenizer.json").write_text("{}")
     return directory
 
 
 @pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
-    """Directories of the untied and the tied model."""
-    return {tied: write_model(tmp_path_factory.mktemp("model") / str(tied), tied=tied) for tied in (False, True)}
+def models_by_type(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[bool, Path]]:
+    """Directories of the untied and the tied model of each type."""
+    return {
+        model_type: {
+            tied: write_model(tmp_path_factory.mktemp(model_type) / str(tied), model_type=model_type, tied=tied)
+            for tied in (False, True)
+        }
+        for model_type in MODEL_TYPES
+    }
+
+
+@pytest.fixture(scope="session")
+def models(models_by_type: dict[str, dict[bool, Path]]) -> dict[bool, Path]:
+    """Directories of the untied and the tied Qwen3, for what does not depend on the type."""
+    return models_by_type["qwen3"]
+
+
+@pytest.fixture(params=MODEL_TYPES)
+def each(request: pytest.FixtureRequest, models_by_type: dict[str, dict[bool, Path]]) -> dict[bool, Path]:
+    """Directories of the untied and the tied model of one type after the other."""
+    return models_by_type[request.param]
 
 
 def make_sample(

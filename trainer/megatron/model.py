@@ -15,9 +15,6 @@ from agar.trainer.megatron.norm import RmsNorm
 from agar.trainer.megatron.packing import PackedRows
 from agar.trainer.megatron.rotary import PositionRotary
 
-QK_NORM = frozenset({"qwen3"})
-"""Model types whose queries and keys are normalised."""
-
 
 def transformer_config(
     shape: ModelConfig, *, dtype: torch.dtype, tp_size: int = 1, pp_size: int = 1, recompute: bool = False
@@ -42,10 +39,11 @@ def transformer_config(
         ffn_hidden_size=shape.ffn,
         normalization="RMSNorm",
         layernorm_epsilon=shape.norm_eps,
-        qk_layernorm=shape.model_type in QK_NORM,
+        qk_layernorm=shape.traits.qk_norm,
         gated_linear_unit=True,
         activation_func=F.silu,
         add_bias_linear=False,
+        add_qkv_bias=shape.traits.qkv_bias,
         attention_dropout=0.0,
         hidden_dropout=0.0,
         tensor_model_parallel_size=tp_size,

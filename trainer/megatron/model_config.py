@@ -1,6 +1,7 @@
 """What a Hugging Face config.json says about the model."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,32 @@ from agar.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What tells the layers of one model type from those of the others.
+
+    Attributes:
+        qkv_bias: the projections of queries, keys and values have biases.
+        qk_norm: queries and keys are normalised.
+    """
+
+    qkv_bias: bool = False
+    qk_norm: bool = False
+
+
+MODEL_TYPES: Mapping[str, Traits] = {
+    "llama": Traits(),
+    "qwen2": Traits(qkv_bias=True),
+    "qwen3": Traits(qk_norm=True),
+}
+"""The model types that can be trained, by Hugging Face's name; Qwen2.5 is of type qwen2."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """The shape of a dense decoder, read from a Hugging Face config.json.
 
     Attributes:
-        model_type: Hugging Face's name of the family, which selects the mapping.
+        model_type: Hugging Face's name of the family, one of `MODEL_TYPES`.
         layers: transformer layers.
         hidden: width of the residual stream.
         heads: query heads.
@@ -39,6 +61,11 @@ class ModelConfig:
     rope_theta: float
     norm_eps: float
     tied: bool
+
+    @property
+    def traits(self) -> Traits:
+        """What its model type brings."""
+        return MODEL_TYPES[self.model_type]
 
     def padded_vocab(self, tp_size: int) -> int:
         """The vocabulary, rounded up so that every tensor parallel rank holds equally many rows."""
@@ -95,14 +122,22 @@ def read_model_config(directory: Path) -> ModelConfig:
 
 
 def _refuse_unsupported(raw: dict[str, Any], path: Path) -> None:
+    model_type = raw.get("model_type")
+    if model_type not in MODEL_TYPES:
+        raise ConfigError(
+            f"{path} is of model_type {model_type!r}, which this trainer does not build: choose a model of one of the "
+            f"types {', '.join(sorted(MODEL_TYPES))}"
+        )
     rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
+    activation = raw.get("hidden_act", "silu")
+    windows = raw.get("use_sliding_window") or set(raw.get("layer_types") or ()) - {"full_attention"}
     refused = {
-        "rotary scaling": kind != "default",
-        "attention biases": bool(raw.get("attention_bias")),
-        "MLP biases": bool(raw.get("mlp_bias")),
-        "sliding windows": bool(raw.get("use_sliding_window")),
-        "an activation other than silu": raw.get("hidden_act", "silu") != "silu",
+        f"rotary scaling ({json.dumps(rope)})": rope.get("rope_type", rope.get("type", "default")) != "default",
+        "attention biases (attention_bias)": bool(raw.get("attention_bias")),
+        "MLP biases (mlp_bias)": bool(raw.get("mlp_bias")),
+        "sliding windows (use_sliding_window, layer_types)": bool(windows),
+        f"an activation other than silu ({activation})": activation != "silu",
+        "quantised weights (quantization_config)": bool(raw.get("quantization_config")),
     }
     for part, present in refused.items():
         if present:

@@ -37,6 +37,13 @@ def test_head_width_follows_from_the_hidden_size_where_it_is_not_given(tmp_path)
     assert read_model_config(_write(tmp_path)).head_dim == 32
 
 
+def test_a_window_that_is_named_and_not_used_is_none(tmp_path):
+    """As in the config.json of every Qwen2.5."""
+    window = {"sliding_window": 32768, "use_sliding_window": False, "max_window_layers": 70}
+    shape = read_model_config(_write(tmp_path, model_type="qwen2", head_dim=None, **window))
+    assert (shape.traits.qkv_bias, shape.traits.qk_norm) == (True, False)
+
+
 def test_vocabulary_is_padded_to_the_ranks(tmp_path):
     shape = read_model_config(_write(tmp_path))
     assert [shape.padded_vocab(size) for size in (1, 2, 4)] == [97, 98, 100]
@@ -49,7 +56,11 @@ def test_vocabulary_is_padded_to_the_ranks(tmp_path):
         ({"attention_bias": True}, "attention biases"),
         ({"mlp_bias": True}, "MLP biases"),
         ({"use_sliding_window": True}, "sliding windows"),
-        ({"hidden_act": "gelu"}, "activation"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding windows"),
+        ({"hidden_act": "gelu"}, r"other than silu \(gelu\)"),
+        ({"quantization_config": {"quant_method": "awq"}}, "quantised weights"),
+        ({"model_type": "gpt2"}, "model_type 'gpt2'.* llama, qwen2, qwen3"),
+        ({"model_type": None}, "model_type None"),
     ],
 )
 def test_a_part_that_is_not_built_is_refused_by_name(tmp_path, changes, part):

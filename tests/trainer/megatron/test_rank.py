@@ -40,12 +40,12 @@ def reference_logprobs(model, sample):
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_packed_logprobs_equal_those_of_transformers(models, batches, tied):
+def test_packed_logprobs_equal_those_of_transformers(each, batches, tied):
     batch = batches[tied, Source.SAMPLED]
     microbatches = plan(batch)
     assert len(microbatches) > 1
-    found = make_rank(models, tied=tied).logprobs(microbatches)
-    model = reference(models, tied)
+    found = make_rank(each, tied=tied).logprobs(microbatches)
+    model = reference(each, tied)
     for microbatch, ours in zip(microbatches, found, strict=True):
         theirs = [
             reference_logprobs(model, batch.samples[row])[torch.tensor(batch.samples[row].loss_mask[1:])].detach()
@@ -88,12 +88,12 @@ def clipped_loss(model, batch):
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_one_policy_step_equals_plain_torch(models, batches, tied):
+def test_one_policy_step_equals_plain_torch(each, batches, tied):
     batch = batches[tied, Source.SAMPLED]
-    rank = make_rank(models, tied=tied)
+    rank = make_rank(each, tied=tied)
     report = rank.step(plan(batch))
 
-    model = reference(models, tied)
+    model = reference(each, tied)
     loss, entropy = clipped_loss(model, batch)
     loss.backward()
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -114,6 +114,30 @@ def test_one_policy_step_equals_plain_torch(models, batches, tied):
     for name, theirs in model.named_parameters():
         clear = theirs.grad.abs() > 1e-5 if theirs.grad is not None else torch.ones_like(theirs, dtype=torch.bool)
         torch.testing.assert_close(ours[name][clear], theirs.detach()[clear], rtol=1e-3, atol=1e-4)
+
+
+def test_norms_and_biases_are_not_decayed(each, batches):
+    """An epsilon of a million leaves Adam's own step at nothing: only the decay moves weights."""
+    rank = make_rank(each, optimizer=OptimizerConfig(lr=1e-2, weight_decay=5.0, eps=1e6))
+    before = {name: p.detach().clone() for name, p in rank.model.named_parameters()}
+    assert rank.step(plan(batches[True, Source.SAMPLED])).taken
+    for name, parameter in rank.model.named_parameters():
+        kept = 1.0 if parameter.ndim == 1 else 1 - 1e-2 * 5.0
+        torch.testing.assert_close(parameter.detach(), kept * before[name], rtol=1e-5, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_an_export_holds_what_was_loaded_and_loads_with_transformers(each, tied, tmp_path):
+    import transformers
+    from safetensors.torch import load_file
+
+    make_rank(each, tied=tied).export(tmp_path)
+    shutil.copy(each[tied] / "config.json", tmp_path)
+    ours, theirs = (load_file(directory / "model.safetensors") for directory in (tmp_path, each[tied]))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
+    _, told = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(told.values()), told
 
 
 def test_engine_gap_is_zero_on_the_trainers_own_logprobs(models, batches):

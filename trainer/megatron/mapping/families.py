@@ -1,8 +1,5 @@
-"""Mapping tables of the model families that are built here, and the choice between them."""
+"""Mapping tables of the model families that are built here: what all share, and what a family adds."""
 
-from collections.abc import Callable, Mapping
-
-from agar.errors import ConfigError
 from agar.trainer.megatron.mapping.layouts import GatedRows, GroupedQkv, Replicated, Sliced, VocabRows
 from agar.trainer.megatron.mapping.rules import Rule, WeightMapping
 from agar.trainer.megatron.model_config import ModelConfig
@@ -40,6 +37,18 @@ _DENSE = (
     ),
 )
 
+_QKV_BIASES = (
+    Rule(
+        "decoder.layers.{layer}.self_attention.linear_qkv.bias",
+        (
+            "model.layers.{layer}.self_attn.q_proj.bias",
+            "model.layers.{layer}.self_attn.k_proj.bias",
+            "model.layers.{layer}.self_attn.v_proj.bias",
+        ),
+        GroupedQkv(),
+    ),
+)
+
 _QK_NORMS = (
     Rule(
         "decoder.layers.{layer}.self_attention.q_layernorm.weight",
@@ -60,29 +69,9 @@ def _output(model: ModelConfig) -> tuple[Rule, ...]:
     return (Rule("output_layer.weight", (source,), VocabRows()),)
 
 
-def llama(model: ModelConfig) -> tuple[Rule, ...]:
-    """Llama: dense, no biases, no query and key norms."""
-    return (*_DENSE, *_output(model))
-
-
-def qwen3(model: ModelConfig) -> tuple[Rule, ...]:
-    """Qwen3, dense: like Llama, with a norm on queries and keys."""
-    return (*_DENSE, *_QK_NORMS, *_output(model))
-
-
-FAMILIES: Mapping[str, Callable[[ModelConfig], tuple[Rule, ...]]] = {"llama": llama, "qwen3": qwen3}
-"""Mapping tables by Hugging Face model type."""
-
-
 def mapping_for(model: ModelConfig) -> WeightMapping:
-    """The weight mapping of a model.
-
-    Raises:
-        ConfigError: no table for its model type.
-    """
-    table = FAMILIES.get(model.model_type)
-    if table is None:
-        raise ConfigError(
-            f"no weight mapping for model_type {model.model_type!r}: there are tables for {', '.join(sorted(FAMILIES))}"
-        )
-    return WeightMapping(table(model), model)
+    """The weight mapping of a model."""
+    traits = model.traits
+    biases = _QKV_BIASES if traits.qkv_bias else ()
+    norms = _QK_NORMS if traits.qk_norm else ()
+    return WeightMapping((*_DENSE, *biases, *norms, *_output(model)), model)

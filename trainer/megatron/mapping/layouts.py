@@ -98,7 +98,7 @@ class GroupedQkv(Sliced):
         super().__init__(0)
 
     def merge(self, parts: Tensors, model: ModelConfig) -> torch.Tensor:
-        """Query [heads * D, H], key and value [kv_heads * D, H] to one tensor."""
+        """Query [heads * D, H], key and value [kv_heads * D, H] to one tensor; biases are the same without H."""
         groups = tuple(p.view(model.kv_heads, -1, *p.shape[1:]) for p in parts)
         return torch.cat(groups, 1).flatten(0, 1)
 

@@ -68,6 +68,17 @@ def test_queries_of_a_group_stand_beside_their_key_and_value():
     assert rows[:12] == [0, 1, 2, 3, 4, 5, 100, 101, 102, 200, 201, 202]
 
 
+def test_biases_of_a_group_stand_where_its_rows_do_on_every_rank():
+    shape = model()
+    q, k, v = count(12, 1), 100 + count(6, 1), 200 + count(6, 1)
+    layout = GroupedQkv()
+    rows, biases = layout.merge((q, k, v), shape), layout.merge((q[:, 0], k[:, 0], v[:, 0]), shape)
+    for rank in range(2):
+        assert torch.equal(layout.shard(rows, rank, 2)[:, 0], layout.shard(biases, rank, 2))
+    back = layout.split(layout.unshard([layout.shard(biases, rank, 2) for rank in range(2)]), shape)
+    assert all(torch.equal(ours, theirs[:, 0]) for ours, theirs in zip(back, (q, k, v), strict=True))
+
+
 def test_every_rank_holds_a_slice_of_the_gate_and_of_the_other_half():
     gate, up = count(4, 1), 100 + count(4, 1)
     layout = GatedRows()
