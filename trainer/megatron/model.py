@@ -94,6 +94,8 @@ class PolicyModel(GPTModel):  # type: ignore[misc]
             kv_channels=shape.head_dim,
             rotary_percent=1.0,
             rotary_base=shape.rope_theta,
+            rope_scaling=shape.rope_scaling_factor is not None,
+            rope_scaling_factor=shape.rope_scaling_factor or 1.0,
             use_cpu_initialization=config.use_cpu_initialization,
             cp_group=self.pg_collection.cp,
         )

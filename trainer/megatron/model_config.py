@@ -29,6 +29,9 @@ MODEL_TYPES: Mapping[str, Traits] = {
 }
 """The model types that can be trained, by Hugging Face's name; Qwen2.5 is of type qwen2."""
 
+_LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+"""Rotary scaling of Llama 3.1 to 3.3, as it is written into Megatron-core, which takes any factor."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
@@ -47,6 +50,7 @@ class ModelConfig:
         rope_theta: base of the rotary frequencies.
         norm_eps: epsilon of the RMS norms.
         tied: whether the output layer is the embedding.
+        rope_scaling_factor: by which Llama 3's scaling divides the low rotary frequencies; None: it is not used.
     """
 
     model_type: str
@@ -61,6 +65,7 @@ class ModelConfig:
     rope_theta: float
     norm_eps: float
     tied: bool
+    rope_scaling_factor: float | None = None
 
     @property
     def traits(self) -> Traits:
@@ -101,7 +106,7 @@ def read_model_config(directory: Path) -> ModelConfig:
             f"{path} cannot be read ({error}): point trainer.model at a Hugging Face directory"
         ) from error
     _refuse_unsupported(raw, path)
-    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    rope = _rope(raw)
     try:
         return ModelConfig(
             model_type=raw["model_type"],
@@ -116,9 +121,29 @@ def read_model_config(directory: Path) -> ModelConfig:
             rope_theta=float(raw.get("rope_theta") or rope.get("rope_theta") or 10000.0),
             norm_eps=raw.get("rms_norm_eps", 1e-6),
             tied=bool(raw.get("tie_word_embeddings", False)),
+            rope_scaling_factor=float(rope["factor"]) if _rope_type(rope) == "llama3" else None,
         )
     except KeyError as error:
         raise ConfigError(f"{path} lacks {error}: it is not the config of a causal language model") from error
+
+
+def _rope(raw: dict[str, Any]) -> dict[str, Any]:
+    """The rotary settings, under their new or their old name."""
+    return raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+
+
+def _rope_type(rope: dict[str, Any]) -> str:
+    return str(rope.get("rope_type", rope.get("type", "default")))
+
+
+def _rope_is_built(rope: dict[str, Any]) -> bool:
+    if rope.get("partial_rotary_factor") not in (None, 1.0):
+        return False
+    if _rope_type(rope) == "llama3":
+        factor = rope.get("factor")
+        known = all(rope.get(key) == value for key, value in _LLAMA3.items())
+        return known and isinstance(factor, int | float) and factor >= 1
+    return _rope_type(rope) == "default"
 
 
 def _refuse_unsupported(raw: dict[str, Any], path: Path) -> None:
@@ -128,11 +153,11 @@ def _refuse_unsupported(raw: dict[str, Any], path: Path) -> None:
             f"{path} is of model_type {model_type!r}, which this trainer does not build: choose a model of one of the "
             f"types {', '.join(sorted(MODEL_TYPES))}"
         )
-    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    rope = _rope(raw)
     activation = raw.get("hidden_act", "silu")
     windows = raw.get("use_sliding_window") or set(raw.get("layer_types") or ()) - {"full_attention"}
     refused = {
-        f"rotary scaling ({json.dumps(rope)})": rope.get("rope_type", rope.get("type", "default")) != "default",
+        f"rotary scaling {json.dumps(rope)}, other than llama3 with {json.dumps(_LLAMA3)}": not _rope_is_built(rope),
         "attention biases (attention_bias)": bool(raw.get("attention_bias")),
         "MLP biases (mlp_bias)": bool(raw.get("mlp_bias")),
         "sliding windows (use_sliding_window, layer_types)": bool(windows),

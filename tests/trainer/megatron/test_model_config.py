@@ -20,6 +20,14 @@ QWEN3 = {
     "tie_word_embeddings": True,
 }
 
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 32.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+
 
 def _write(directory: Path, **changes: object) -> Path:
     (directory / "config.json").write_text(json.dumps(QWEN3 | changes))
@@ -35,6 +43,13 @@ def test_rope_theta_is_found_in_old_and_new_configs(tmp_path):
 def test_head_width_follows_from_the_hidden_size_where_it_is_not_given(tmp_path):
     assert read_model_config(_write(tmp_path, head_dim=None)).head_dim == 16
     assert read_model_config(_write(tmp_path)).head_dim == 32
+
+
+def test_llama_3s_scaling_is_found_in_old_and_new_configs(tmp_path):
+    assert read_model_config(_write(tmp_path, rope_scaling=LLAMA3, rope_theta=5e5)).rope_scaling_factor == 32
+    new = read_model_config(_write(tmp_path, rope_parameters=LLAMA3 | {"rope_theta": 5e5}))
+    assert (new.rope_theta, new.rope_scaling_factor) == (5e5, 32)
+    assert read_model_config(_write(tmp_path)).rope_scaling_factor is None
 
 
 def test_a_window_that_is_named_and_not_used_is_none(tmp_path):
@@ -53,6 +68,10 @@ def test_vocabulary_is_padded_to_the_ranks(tmp_path):
     ("changes", "part"),
     [
         ({"rope_scaling": {"type": "yarn", "factor": 4}}, "rotary scaling"),
+        ({"rope_scaling": LLAMA3 | {"original_max_position_embeddings": 4096}}, "rotary scaling.* 8192"),
+        ({"rope_parameters": LLAMA3 | {"low_freq_factor": None}}, "rotary scaling"),
+        ({"rope_parameters": LLAMA3 | {"factor": 0.5}}, "rotary scaling"),
+        ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "rotary scaling"),
         ({"attention_bias": True}, "attention biases"),
         ({"mlp_bias": True}, "MLP biases"),
         ({"use_sliding_window": True}, "sliding windows"),
