@@ -52,6 +52,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if section_of(item) == wanted]
 
 
+MODEL_CONFIG = {
+    "model_type": "qwen3",
+    "num_hidden_layers": 2,
+    "hidden_size": 16,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "vocab_size": 512,
+    "max_position_embeddings": 512,
+}
+"""The config.json of a model that a recipe's checks take as one that can be trained."""
+
+
 @pytest.fixture(scope="session")
 def write_servable_model() -> Callable[[Path], Path]:
     """Writes the folder of a model without weights: all that a recipe with the fake engine asks of one."""
@@ -59,7 +71,7 @@ def write_servable_model() -> Callable[[Path], Path]:
 
     def write(folder: Path) -> Path:
         model = write_toy_model(folder)
-        (model / "config.json").write_text(json.dumps({"vocab_size": 512, "max_position_embeddings": 512}))
+        (model / "config.json").write_text(json.dumps(MODEL_CONFIG))
         (model / "model.safetensors").write_bytes(b"")
         return model
 

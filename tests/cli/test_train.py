@@ -5,6 +5,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
+from tests.conftest import MODEL_CONFIG
 
 from agar.cli import train
 from agar.errors import ConfigError, EngineError
@@ -17,8 +18,8 @@ from agar.recipe.train import Result, Run
 def model(tmp_path):
     folder = tmp_path / "model"
     folder.mkdir()
-    for name in ("config.json", "tokenizer.json"):
-        (folder / name).write_text("{}")
+    (folder / "config.json").write_text(json.dumps(MODEL_CONFIG))
+    (folder / "tokenizer.json").write_text("{}")
     (folder / "model.safetensors").write_bytes(b"")
     return folder
 

@@ -1,10 +1,14 @@
 """A wrong recipe is refused with the fix, before anything starts."""
 
 import json
+import subprocess
+import sys
 from datetime import date
 from pathlib import Path
 
 import pytest
+from tests.conftest import MODEL_CONFIG
+from tests.test_import_budget import HEAVY
 
 from agar.config import resolve
 from agar.errors import ConfigError
@@ -31,8 +35,8 @@ DEMONSTRATED = 'demonstrations={env="Guess-v0", phases=[{agents=[{policy="gold"}
 def model(tmp_path):
     folder = tmp_path / "model"
     folder.mkdir()
-    for name in ("config.json", "tokenizer.json"):
-        (folder / name).write_text("{}")
+    (folder / "config.json").write_text(json.dumps(MODEL_CONFIG))
+    (folder / "tokenizer.json").write_text("{}")
     (folder / "model.safetensors").write_bytes(b"")
     return folder
 
@@ -120,6 +124,39 @@ def test_two_evaluations_of_one_environment_need_names_of_their_own(tmp_path, mo
     found = resolve(Recipe, files=[file]).config
     found.check("eval")
     assert [evaluation.title for evaluation in found.evaluate] == ["Guess-v0", "guess-train"]
+
+
+@pytest.mark.parametrize(
+    ("change", "override", "message"),
+    [
+        ({"model_type": "gpt2"}, "run.steps=1", r"policies\.main\.model: .*'gpt2'.* llama, qwen2, qwen3"),
+        ({"rope_scaling": {"type": "yarn", "factor": 4}}, "run.steps=1", r"policies\.main\.model: .*yarn.*llama3"),
+        ({"use_sliding_window": True}, "run.steps=1", r"policies\.main\.model: .*sliding windows"),
+        ({"vocab_size": 512}, "policies.main.parallel.tp_size=4", r"over 4 ranks: change policies\.main\.parallel\.tp"),
+    ],
+)
+def test_a_model_that_cannot_be_trained_is_refused_where_it_would_be_and_may_play(
+    tmp_path, model, change, override, message
+):
+    (model / "config.json").write_text(json.dumps(MODEL_CONFIG | change))
+    sft = (DEMONSTRATED, "policies.main.loss=sft")
+    for command, overrides in (("train", ()), ("sft", sft)):
+        with pytest.raises(ConfigError, match=message):
+            recipe(tmp_path, model, override, *overrides).check(command)
+    for command in ("eval", "rollout"):
+        recipe(tmp_path, model, override).check(command)
+
+
+def test_a_recipe_is_checked_without_what_trains_and_serves(tmp_path, model):
+    (file := tmp_path / "recipe.toml").write_text(RECIPE.format(model=model))
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from agar.config import resolve; from agar.recipe.config import Recipe\n"
+        f"resolve(Recipe, files=[Path({str(file)!r})]).config.check('train')\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])\n"
+    )
+    answer = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=50)
+    assert answer.stdout.strip() == "[]", answer.stdout + answer.stderr
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])

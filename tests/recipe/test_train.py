@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 import pytest
+from tests.conftest import MODEL_CONFIG
 
 from agar.config import resolve
 from agar.errors import AuditError, TrainerError
@@ -89,7 +90,7 @@ def trainer(monkeypatch):
 @pytest.fixture
 def recipe(tmp_path):
     model = write_toy_model(tmp_path / "model")
-    (model / "config.json").write_text(json.dumps({"vocab_size": 512, "max_position_embeddings": 2048}))
+    (model / "config.json").write_text(json.dumps(MODEL_CONFIG | {"max_position_embeddings": 2048}))
     (model / "model.safetensors").write_bytes(b"first weights")
     return tmp_path, {
         "run.steps": STEPS,

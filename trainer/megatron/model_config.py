@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from agar.errors import ConfigError
+from agar.trainer.config import TrainerConfig
+
+ANY_POLICY = "policies.NAME"
+"""The table of a policy whose name is not known where a message is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,24 +80,50 @@ class ModelConfig:
         """The vocabulary, rounded up so that every tensor parallel rank holds equally many rows."""
         return -(-self.vocab // tp_size) * tp_size
 
-    def check_split(self, tp_size: int, pp_size: int) -> None:
+    def check_split(self, tp_size: int, pp_size: int, *, place: str = ANY_POLICY) -> None:
         """Refuse parallel sizes that do not divide the model.
+
+        Args:
+            tp_size: tensor parallel ranks.
+            pp_size: pipeline stages.
+            place: the policy's table, for the message.
 
         Raises:
             ConfigError: names the part and the sizes.
         """
-        for name, whole, parts in (
-            ("attention heads", self.heads, tp_size),
-            ("key/value heads", self.kv_heads, tp_size),
-            ("units of MLP width", self.ffn, tp_size),
-            ("layers", self.layers, pp_size),
+        for name, whole, key, parts in (
+            ("attention heads", self.heads, "tp_size", tp_size),
+            ("key/value heads", self.kv_heads, "tp_size", tp_size),
+            ("units of MLP width", self.ffn, "tp_size", tp_size),
+            ("layers", self.layers, "pp_size", pp_size),
         ):
             if whole % parts:
-                raise ConfigError(f"{whole} {name} cannot be split over {parts} ranks: change trainer.parallel")
+                raise ConfigError(
+                    f"{whole} {name} cannot be split over {parts} ranks: change {place}.parallel.{key} to a divisor"
+                )
 
 
-def read_model_config(directory: Path) -> ModelConfig:
+def model_to_train(config: TrainerConfig, *, place: str) -> ModelConfig:
+    """The shape of the model that a trainer is to train, from its config.json alone: nothing heavy is loaded.
+
+    Args:
+        config: the trainer's settings.
+        place: the policy's table, for the message.
+
+    Raises:
+        ConfigError: there is no such file, or the model cannot be trained or split as configured.
+    """
+    shape = read_model_config(config.model, place=place)
+    shape.check_split(config.parallel.tp_size, config.parallel.pp_size, place=place)
+    return shape
+
+
+def read_model_config(directory: Path, *, place: str = ANY_POLICY) -> ModelConfig:
     """Read `directory/config.json`.
+
+    Args:
+        directory: a Hugging Face directory.
+        place: the policy's table, for the message.
 
     Raises:
         ConfigError: there is no such file, or the model has a part that is not built here.
@@ -103,9 +133,9 @@ def read_model_config(directory: Path) -> ModelConfig:
         raw: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{path} cannot be read ({error}): point trainer.model at a Hugging Face directory"
+            f"{path} cannot be read ({error}): point {place}.model at a Hugging Face directory"
         ) from error
-    _refuse_unsupported(raw, path)
+    _refuse_unsupported(raw, f"{place}.model: {path}")
     rope = _rope(raw)
     try:
         return ModelConfig(
@@ -124,7 +154,9 @@ def read_model_config(directory: Path) -> ModelConfig:
             rope_scaling_factor=float(rope["factor"]) if _rope_type(rope) == "llama3" else None,
         )
     except KeyError as error:
-        raise ConfigError(f"{path} lacks {error}: it is not the config of a causal language model") from error
+        raise ConfigError(
+            f"{place}.model: {path} lacks {error}: expected the config of a causal language model"
+        ) from error
 
 
 def _rope(raw: dict[str, Any]) -> dict[str, Any]:
@@ -146,11 +178,11 @@ def _rope_is_built(rope: dict[str, Any]) -> bool:
     return _rope_type(rope) == "default"
 
 
-def _refuse_unsupported(raw: dict[str, Any], path: Path) -> None:
+def _refuse_unsupported(raw: dict[str, Any], found: str) -> None:
     model_type = raw.get("model_type")
     if model_type not in MODEL_TYPES:
         raise ConfigError(
-            f"{path} is of model_type {model_type!r}, which this trainer does not build: choose a model of one of the "
+            f"{found} is of model_type {model_type!r}, which this trainer does not build: choose a model of one of the "
             f"types {', '.join(sorted(MODEL_TYPES))}"
         )
     rope = _rope(raw)
@@ -166,4 +198,4 @@ def _refuse_unsupported(raw: dict[str, Any], path: Path) -> None:
     }
     for part, present in refused.items():
         if present:
-            raise ConfigError(f"{path} asks for {part}, which this trainer does not build: choose another model")
+            raise ConfigError(f"{found} asks for {part}, which this trainer does not build: choose another model")

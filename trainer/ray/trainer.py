@@ -15,7 +15,7 @@ from agar.errors import ShapeError, TrainerError
 from agar.trainer.algorithms.metrics import mean_metrics
 from agar.trainer.batching.plan import StepPlan, plan_step
 from agar.trainer.config import TrainerConfig
-from agar.trainer.megatron.model_config import read_model_config
+from agar.trainer.megatron.model_config import model_to_train
 from agar.trainer.publish.digest import weights_digest
 from agar.trainer.publish.hf_directory import copy_companions, write_index
 from agar.trainer.publish.probe import probe_ids, row_to_score
@@ -48,8 +48,7 @@ class RayPolicyTrainer:
     def __init__(self, config: TrainerConfig, *, policy: str, run_dir: Path, tokenizer: Path | None = None) -> None:
         self.config = config.model_copy(update={"model": config.model.resolve()})
         self.policy = policy
-        self.shape = read_model_config(self.config.model)
-        self.shape.check_split(config.parallel.tp_size, config.parallel.pp_size)
+        self.shape = model_to_train(self.config, place=f"policies.{policy}")
         self.steps = 0
         self.skipped_steps = 0
         self._ranks = Ranks(self.config, policy=policy)
@@ -240,7 +239,7 @@ class RayPolicyTrainer:
         if record["parallel"] != self._progress()["parallel"]:
             raise TrainerError(
                 f"{place} was saved with {record['parallel']}, this trainer has {self._progress()['parallel']}: "
-                "resume with the same trainer.parallel, or start from its hf/ with a fresh optimiser"
+                f"resume with the same policies.{self.policy}.parallel, or start from its hf/ with a fresh optimiser"
             )
         await self._ranks.all(
             lambda actor, _: actor.load.remote(place / "hf", place / "state"),

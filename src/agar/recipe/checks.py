@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from agar.errors import AgarError, ConfigError
 from agar.rollout.config import EvaluationConfig, TasksConfig
 from agar.rollout.sources.config import DemonstrationsConfig
+from agar.trainer.config import TrainerConfig
+from agar.trainer.megatron.model_config import model_to_train
 
 
 def check_tasks(place: str, stream: TasksConfig | EvaluationConfig | DemonstrationsConfig) -> None:
@@ -73,12 +74,18 @@ def check_env(place: str, env: str, kwargs: Mapping[str, Any]) -> None:
     made.close()
 
 
-def check_model(path: Path, key: str) -> None:
-    """Refuse a model folder that cannot be loaded.
+def check_model(place: str, policy: TrainerConfig, *, trained: bool) -> None:
+    """Refuse a model folder that cannot be loaded, or not be trained where it is to be.
+
+    Args:
+        place: the policy's table, for the message.
+        policy: its settings.
+        trained: whether it is trained; a policy that only plays may be any that the engines serve.
 
     Raises:
-        ConfigError: the folder or one of its files is missing or unreadable.
+        ConfigError: the folder or one of its files is missing or unreadable, or the trainer cannot take the model.
     """
+    path, key = policy.model, f"{place}.model"
     if not path.is_dir():
         raise ConfigError(
             f"{key} = {str(path)!r}: there is no such folder; expected a Hugging Face model folder "
@@ -93,3 +100,5 @@ def check_model(path: Path, key: str) -> None:
         json.loads((path / "config.json").read_text())
     except ValueError as error:
         raise ConfigError(f"{key}: {path / 'config.json'} is not valid JSON: {error}") from error
+    if trained:
+        model_to_train(policy, place=place)

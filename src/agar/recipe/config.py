@@ -97,7 +97,7 @@ class Recipe(BaseConfig):
             ConfigError: names the field to change.
         """
         for name, policy in self.policies.items():
-            check_model(policy.model, f"policies.{name}.model")
+            check_model(f"policies.{name}", policy, trained=command in ("train", "sft"))
         self._check_engines()
         for index, stream in enumerate(self.tasks):
             self._check_stream(f"tasks.{index}", stream)

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -30,8 +30,11 @@ def recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("path", "command"), [(run.SFT, "sft"), (run.TINY, "train"), (run.CONFIG, "train")])
-def test_the_recipes_pass_every_check(start: Path, tasks: Path, path: Path, command: str) -> None:
-    words = [f"--policies.main.model={start}", *([f"--evaluate.0.path={tasks}"] if path == run.TINY else [])]
+def test_the_recipes_pass_every_check(
+    start: Path, named_model: Callable[[Path], Path], tasks: Path, path: Path, command: str
+) -> None:
+    model = named_model(path) if path == run.CONFIG else start
+    words = [f"--policies.main.model={model}", *([f"--evaluate.0.path={tasks}"] if path == run.TINY else [])]
     recipe(path, words).check(command)  # type: ignore[arg-type]
 
 

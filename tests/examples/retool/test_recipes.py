@@ -1,5 +1,5 @@
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,10 +24,12 @@ def recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("path", "command"), [(run.SFT, "sft"), (run.TINY, "train"), (run.CONFIG, "train")])
-def test_the_recipes_pass_every_check(start: Path, tmp_path: Path, path: Path, command: str) -> None:
+def test_the_recipes_pass_every_check(
+    start: Path, named_model: Callable[[Path], Path], tmp_path: Path, path: Path, command: str
+) -> None:
     problems = tmp_path / "problems.jsonl"
     problems.write_text(json.dumps({"prompt": "1 + 1?", "answer": "2"}) + "\n")
-    words = [f"--policies.main.model={start}"]
+    words = [f"--policies.main.model={named_model(path) if path == run.CONFIG else start}"]
     if path == run.CONFIG:
         words += [f"--tasks.0.path={problems}", f"--evaluate.0.path={problems}"]
     recipe(path, words).check(command)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """The recipes, and what the warm-up imitates."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -30,10 +30,12 @@ def recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 @pytest.mark.parametrize(
     ("path", "command"), [(run.SFT, "sft"), (run.TINY, "train"), (run.CONFIG, "train"), (SMOLLM2, "train")]
 )
-def test_the_recipes_pass_every_check(start: Path, tmp_path: Path, path: Path, command: str) -> None:
+def test_the_recipes_pass_every_check(
+    start: Path, named_model: Callable[[Path], Path], tmp_path: Path, path: Path, command: str
+) -> None:
     asked = tmp_path / "questions.jsonl"
     asked.write_text(json.dumps({"question": "When did the Mary Rose sink?", "golden_answers": ["1545"]}) + "\n")
-    words = [f"--policies.main.model={start}"]
+    words = [f"--policies.main.model={named_model(path) if path == run.CONFIG else start}"]
     if path == run.CONFIG:
         words += [f"--tasks.0.path={asked}", f"--evaluate.0.path={asked}"]
     recipe(path, words).check(command)  # type: ignore[arg-type]

@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from agar.errors import ConfigError
-from agar.trainer.megatron.model_config import read_model_config
+from agar.trainer.config import ParallelConfig, TrainerConfig
+from agar.trainer.megatron.model_config import model_to_train, read_model_config
 
 QWEN3 = {
     "model_type": "qwen3",
@@ -88,5 +89,19 @@ def test_a_part_that_is_not_built_is_refused_by_name(tmp_path, changes, part):
 
 
 def test_a_missing_directory_names_the_setting(tmp_path):
-    with pytest.raises(ConfigError, match=r"trainer\.model"):
+    with pytest.raises(ConfigError, match=r"point policies\.NAME\.model at"):
         read_model_config(tmp_path / "nowhere")
+
+
+def test_a_model_to_train_is_refused_under_its_policys_name(tmp_path):
+    config = TrainerConfig(model=_write(tmp_path, num_hidden_layers=3), parallel=ParallelConfig(tp_size=2))
+    assert model_to_train(config, place="policies.main").layers == 3
+    for sizes, message in (
+        ({"tp_size": 4}, r"2 key/value heads .* over 4 ranks: change policies\.main\.parallel\.tp_size"),
+        ({"pp_size": 2}, r"3 layers .* over 2 ranks: change policies\.main\.parallel\.pp_size"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            model_to_train(config.model_copy(update={"parallel": ParallelConfig(**sizes)}), place="policies.main")
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    with pytest.raises(ConfigError, match=r"policies\.main\.model: .*config\.json lacks 'num_hidden_layers'"):
+        model_to_train(config, place="policies.main")
