@@ -131,6 +131,7 @@ class RayPolicyTrainer:
             "trainer/grad_norm": reports[0].grad_norm,
             "trainer/lr": reports[0].lr,
             "trainer/steps": float(self.steps),
+            "trainer/probe_tolerance_nats": self.config.probe_tolerance_nats,
             "trainer/steps_empty": 0.0,
             "trainer/steps_skipped": float(self.skipped_steps),
             "trainer/rank_step_s": max(report.seconds for report in reports),
@@ -203,7 +204,7 @@ class RayPolicyTrainer:
             transport=self.config.publish.transport,
             payload={"directory": str(directory)},
             digest=digest,
-            probe=Probe(token_ids=ids, logprobs=logprobs, tolerance=self.config.publish.probe_tolerance),
+            probe=Probe(token_ids=ids, logprobs=logprobs, tolerance=self.config.probe_tolerance_nats),
         )
         receipt = await to.receive(update)
         await asyncio.to_thread(self._store.prune)

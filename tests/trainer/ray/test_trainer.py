@@ -102,6 +102,7 @@ async def test_publish_sends_a_digest_that_follows_the_weights_and_a_probe(train
     assert [os.path.isdir(directory) for directory in directories] == [False, True, True]
     np.testing.assert_array_equal(third.probe.logprobs, await trainer.logprobs(third.probe.token_ids))
     assert np.abs(third.probe.logprobs - first.probe.logprobs).max() > 1e-3
+    assert third.probe.tolerance == (await trainer.step(batch))["trainer/probe_tolerance_nats"] == 1e-3
 
 
 async def test_a_probe_is_what_engines_find_who_score_it_at_temperature_1(models, trainer, tmp_path):
