@@ -91,7 +91,7 @@ class RayCluster:
                 del os.environ[_MARK]
         raise DeadlineError(
             f"Ray's servers did not start within half a minute, tried {_STARTS} times: free processors and memory, "
-            "or set trainer.placement.address to a cluster that runs"
+            "or set policies.NAME.placement.address to a cluster that runs"
         )
 
     async def place(self, deadline_s: float) -> Any:
@@ -116,7 +116,7 @@ class RayCluster:
             remove_placement_group(group)
             raise DeadlineError(
                 f"the cluster did not offer {self._parallel.world_size} x {bundle} in {deadline_s:g} s: "
-                "add nodes, or lower trainer.parallel or trainer.placement"
+                "add nodes, or lower policies.NAME.parallel or policies.NAME.placement"
             ) from None
         return group
 

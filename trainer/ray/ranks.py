@@ -92,7 +92,7 @@ class Ranks:
                 late = [rank for rank, task in enumerate(tasks) if task in pending]
                 self._broken = f"ranks {late} did not {what} in {deadline_s:g} s"
                 self._kill()
-                raise DeadlineError(f"{self._broken} (policy {self.policy!r}): raise trainer.timeouts or look at them")
+                raise DeadlineError(f"{self._broken}: raise policies.{self.policy}.timeouts or look at them")
             return [task.result() for task in tasks]
         finally:
             for task in tasks:

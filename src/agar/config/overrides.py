@@ -1,4 +1,4 @@
-"""Dotted overrides from a command line: `--trainer.optimizer.lr 1e-6`, `--a.b=1`, `a.b=1`.
+"""Dotted overrides from a command line: `--policies.main.optimizer.lr 1e-6`, `--a.b=1`, `a.b=1`.
 
 The text of a value is read by the type of its field: `8` is a number for an `int` and text for a `str`. Lists and
 tables are written as in TOML (`[1, 2]`, `{a = 1}`) or JSON; a list of plain words may also be written `a,b,c`.
@@ -43,7 +43,7 @@ def parse(arguments: Sequence[str]) -> list[Override]:
         path = tuple(name.split("."))
         flag = word.startswith("--")
         if not all(path) or any(" " in part for part in path) or not (flag or equals):
-            raise ConfigError(f"expected `--key value` or `key=value`, got {word!r}: write for instance --steps 10")
+            raise ConfigError(f"expected `--key value` or `key=value`, got {word!r}: write for instance --run.steps 10")
         if equals:
             found.append(Override(path=path, text=value))
         elif words and not words[0].startswith("--"):
