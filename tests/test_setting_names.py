@@ -13,8 +13,8 @@ from agar.config.paths import is_model, members, table_value
 from agar.recipe.config import Recipe
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "agar"
-ROOMS = {"trainer", "agents", "envs", "sandbox"}
-"""Rooms that are called otherwise in a recipe; that is how wrong names come about."""
+ROOMS = {"trainer", "agents", "envs", "sandbox", "record"}
+"""Rooms that are called otherwise in a recipe, and a table in another one; that is how wrong names come about."""
 ROOTS = "|".join(sorted(ROOMS | set(Recipe.model_fields)))
 NAME = re.compile(rf"(?<![\w./'-])(?:--)?((?:{ROOTS})(?:\.\w+)+)(?![\w/(]|\.py)")
 

@@ -57,7 +57,7 @@ class Recorder:
         if call.stop:
             changes["stop"] = (*self.sampling.stop, *call.stop)
         if call.form is not None and self._record.output_form == "refuse":
-            text = f"{call.form.field} is not served in this session: leave it out, or set record.output_form"
+            text = f"{call.form.field} is not served in this session: leave it out, or set ledger.record.output_form"
             raise BadRequest(text, call.form.field, "unsupported_value")
         if call.form is not None and self._record.output_form == "constrain":
             changes["json_schema"] = call.form.schema
