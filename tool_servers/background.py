@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import contextvars
+import inspect
 import queue
 import threading
 import weakref
@@ -51,7 +52,11 @@ async def in_task(work: Awaitable[T], *, name: str) -> T:
         work: what to await.
         name: of the task, shown in stack dumps.
     """
-    return await contained(asyncio.create_task(contained(work), name=name))
+    try:
+        return await contained(asyncio.create_task(contained(work), name=name))
+    finally:
+        if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+            work.close()  # the task was cancelled before its first step: nobody will await it
 
 
 class DaemonThread:

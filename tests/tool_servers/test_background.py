@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import pytest
 
@@ -298,3 +299,18 @@ async def ended(name):
     for thread in [thread for thread in threading.enumerate() if thread.name == name]:
         await asyncio.to_thread(thread.join, 20)
         assert not thread.is_alive()
+
+
+async def test_what_is_called_off_before_it_begins_is_not_complained_about():
+    async def work():
+        raise AssertionError("it began")
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        caller = asyncio.create_task(in_task(work(), name="a"))
+        await asyncio.sleep(0)  # it has made the task, whose first step is still to come
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        del caller
+    assert said == []
