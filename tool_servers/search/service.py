@@ -3,8 +3,9 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from agar.errors import ToolError
+from agar.errors import ToolError, ToolServerError
 from agar.tool_servers.background import in_thread
+from agar.tool_servers.base import Deadline
 from agar.tool_servers.search.base import Retriever
 from agar.tool_servers.search.config import IndexSource, RetrieveSource, SearchConfig
 from agar.tool_servers.search.index import Index, build
@@ -49,11 +50,24 @@ class Search(Service[SearchConfig]):
         self._retriever = None
 
     @tool
-    async def search(self, query: str) -> str:
-        """Search a library of passages."""
+    async def search(self, query: str, deadline: Deadline) -> str:
+        """Search a library of passages.
+
+        A deadline that passes is told to the agent where the search is made here. Where another server is asked, it is
+        that one's failure, and none of the agent's: it may well be down.
+        """
         if len(query) > _LONGEST_QUERY:
             raise ToolError(f"a query may have {_LONGEST_QUERY} characters, this one has {len(query)}: ask for less")
-        [hits] = await self._opened().search([query], count=self.config.count)
+        source = self.config.source
+        try:
+            async with asyncio.timeout(deadline) as clock:
+                [hits] = await self._opened().search([query], count=self.config.count)
+        except TimeoutError as error:
+            if not clock.expired():
+                raise
+            if isinstance(source, IndexSource):
+                raise ToolError(f"search: no result within {deadline:g} s") from error
+            raise ToolServerError(f"{source.url} gave no answer within {deadline:g} s: is it up?") from error
         self._queries += 1
         return shown(hits, text_chars=self.config.text_chars)
 

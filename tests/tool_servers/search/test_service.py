@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agar.errors import ConfigError, ToolError
+from agar.errors import ConfigError, ToolError, ToolServerError
 from agar.tool_servers.client import ToolClient
 from agar.tool_servers.config import ServerConfig
 from agar.tool_servers.search.config import IndexConfig, IndexSource, RetrieveSource, SearchConfig
@@ -98,3 +98,23 @@ async def test_one_server_stands_behind_another(index_folder):
         front = Search(SearchConfig(source=RetrieveSource(type="retrieve", url=server.url), count=1))
         async with front.session() as tools:
             assert await tools.call("search", {"query": "fox"}, timeout_s=10) == FOX
+
+
+async def test_a_deadline_is_the_agents_where_the_search_is_here_and_the_servers_where_another_is_asked(
+    index_folder, unused_tcp_port
+):
+    class Slow:
+        async def search(self, queries, *, count):
+            await asyncio.sleep(30)
+
+    here = service(index_folder)
+    elsewhere = RetrieveSource(type="retrieve", url=f"http://127.0.0.1:{unused_tcp_port}")
+    async with here.session() as tools:
+        here._retriever = Slow()
+        with pytest.raises(ToolError, match=r"search: no result within 0\.2 s"):
+            await tools.call("search", {"query": "fox"}, timeout_s=0.2)
+    async with ToolServer(Search(SearchConfig(source=elsewhere)), ServerConfig(port=0)) as front:
+        for toolbox in (Search(SearchConfig(source=elsewhere)), ToolClient(front.url)):
+            async with toolbox.session() as tools:
+                with pytest.raises(ToolServerError, match=rf"{elsewhere.url} gave no answer within 0\.2 s"):
+                    await tools.call("search", {"query": "fox"}, timeout_s=0.2)
