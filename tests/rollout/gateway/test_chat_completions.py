@@ -297,7 +297,7 @@ async def test_a_form_of_output_is_served_as_the_record_policy_says(family, scri
         session = opened(gateway, record=RecordPolicy(output_form=form))
         async with client_of(session) as client:
             if form == "refuse":
-                with pytest.raises(openai.BadRequestError, match="set record"):
+                with pytest.raises(openai.BadRequestError, match=r"set ledger\.record\.output_form"):
                     await client.chat.completions.parse(model="main", messages=[ASK], response_format=Gold)
                 return
             reply = await client.chat.completions.parse(model="main", messages=[ASK], response_format=Gold)
