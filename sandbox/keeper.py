@@ -36,7 +36,8 @@ from contextlib import suppress
 from typing import Any
 
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000
-MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 2, 4, 0x1000, 0x4000, 0x40000, 2
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 0x20, 0x1000, 0x4000, 0x40000
+MNT_DETACH = 2
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 PR_SET_CHILD_SUBREAPER = 36
 OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442  # the same on every 64-bit machine
@@ -298,6 +299,7 @@ class Box:
                 show(source, self.mounts[-1])
             if request["workspace"]:
                 self.lay_over(request["workspace"], f"{base}/mounts/{number}-workspace")
+            self.show_files()
             for parent, files in request["cgroups"].items():
                 self.make_cgroup(f"{parent}/{identity()}-{number}", files)
         except OSError:
@@ -317,6 +319,19 @@ class Box:
         options = f"lowerdir={lower},upperdir={self.root}/changes,workdir={self.root}/overlay"
         options += "" if os.getuid() == 0 else ",userxattr"
         mount("overlay", f"{self.root}/work", "overlay", MS_NOSUID | MS_NODEV, options)
+
+    def show_files(self) -> None:
+        """Lay out what the controller reads and writes: `work` and `tmp`, in a folder that holds nothing else.
+
+        It cannot be written itself, so that a link which leads out of both leads nowhere.
+        """
+        files = f"{self.root}/files"
+        os.mkdir(files)
+        mount(files, files, None, MS_BIND, None)
+        for name in ("work", "tmp"):
+            os.mkdir(f"{files}/{name}")
+            mount(f"{self.root}/{name}", f"{files}/{name}", None, MS_BIND, None)
+        mount("none", files, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV, None)
 
     def make_cgroup(self, path: str, files: dict[str, str]) -> None:
         """Make a control group; a file whose name starts with `?` need not exist (swap accounting is optional)."""
@@ -451,7 +466,7 @@ class Keeper:
             link.close()
             return
         self.boxes[self.made] = box
-        directory = os.open(box.root, os.O_RDONLY | os.O_DIRECTORY)
+        directory = os.open(f"{box.root}/files", os.O_RDONLY | os.O_DIRECTORY)
         made = {"root": box.root, "etc": f"{self.base}/etc", "mounts": box.mounts, "uid": box.uid, "gid": box.gid}
         send(link, made, [directory])
         os.close(directory)

@@ -1,6 +1,7 @@
 """`read`, `write`, `put`, `get`, `snapshot`, `restore`, `fork`."""
 
 import asyncio
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -73,6 +74,33 @@ async def leads_no_link_out(sandbox: Sandbox) -> None:
         names = {os.fsencode(name) for name in os.listdir(Path(place, "copy"))}
         expect("files", names, {b"good", b"hard", b"\xff"})
         expect("skipped", dict(got.skipped), {"symlink": 1, "special": 1})
+
+
+async def puts_nothing_beyond_links(sandbox: Sandbox) -> None:
+    """`put` onto links that a program has planted: refused, or where the program finds it."""
+    with tempfile.TemporaryDirectory() as place:
+        outside, source = Path(place, "outside"), Path(place, "source")
+        for folder in (outside, source / "sub"):
+            folder.mkdir(parents=True)
+        (outside / "f").write_bytes(b"outside")
+        for name in ("f", "sub/g"):
+            (source / name).write_bytes(b"put")
+        planted = await sandbox.exec(
+            f"ln -s {outside}/f file; ln -s {outside} folder; ln -s / root; ln -s /nowhere nowhere; ln -s loop loop;"
+            f"mkdir tree; ln -s /nowhere tree/f; ln -s {outside} tree/sub; ln -s there inside; echo done"
+        )
+        expect("planting", planted.stdout, "done\n")
+        for target in ("file", "folder/f", "folder/new/f", "root/planted", "nowhere", "loop", "loop/f"):
+            await expect_raises(ToolError, f"put of a file onto {target!r}", sandbox.put(source / "f", target))
+        for target in ("file", "folder", "root", "nowhere", "loop"):
+            await expect_raises(ToolError, f"put of a tree onto {target!r}", sandbox.put(source, target))
+        with contextlib.suppress(ToolError):
+            await sandbox.put(source, "tree")
+            expect("what was put over links", (await sandbox.exec("cat tree/f tree/sub/g")).stdout, "putput")
+        await sandbox.put(source / "f", "inside")
+        expect("what was put onto a link that stays inside", (await sandbox.exec("cat there")).stdout, "put")
+        expect("the outside", os.listdir(outside), ["f"])
+        expect("its file", await asyncio.to_thread((outside / "f").read_bytes), b"outside")
 
 
 async def shows_mounts_read_only(make: Make, spec: SandboxSpec) -> None:
@@ -181,6 +209,7 @@ FILES = (
     Check(run=refuses_paths_outside, real=False),
     Check(run=copies_trees, real=False),
     Check(run=leads_no_link_out),
+    Check(run=puts_nothing_beyond_links),
     Check(run=shows_mounts_read_only, makes=True, optional=True),
     Check(run=starts_as_a_folder, makes=True, optional=True),
     Check(run=snapshots_and_restores, makes=True, real=False),

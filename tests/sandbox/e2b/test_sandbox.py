@@ -15,7 +15,8 @@ pytestmark = pytest.mark.sandbox
 _NAMES = """
     runs_a_string_with_the_shell runs_a_sequence_as_it_stands reports_failure_as_data refuses_impossible_arguments
     starts_in_the_workspace feeds_stdin closes_for_good writes_an_audit_line feeds_a_lot_of_stdin
-    keeps_files_between_commands refuses_paths_outside leads_no_link_out snapshots_and_restores forks
+    keeps_files_between_commands refuses_paths_outside leads_no_link_out puts_nothing_beyond_links
+    snapshots_and_restores forks
     kills_at_the_deadline leaves_no_process stops_a_flood hides_the_environment has_no_network
 """
 NAMES = tuple(_NAMES.split())
