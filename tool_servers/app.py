@@ -1,5 +1,6 @@
 """A service's HTTP surface: tools, sessions, health, metrics, OpenAPI."""
 
+import secrets
 from collections.abc import AsyncIterator
 from importlib.metadata import version
 from typing import Any
@@ -10,7 +11,7 @@ from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
 from starlette.routing import Route
 
-from agar.errors import AgarError, ToolError
+from agar.errors import AgarError, ToolError, ToolServerError
 from agar.serving.guard import Application, Guard, Receive, Scope, Send
 from agar.tool_servers.base import Session
 from agar.tool_servers.config import ServerConfig
@@ -92,6 +93,7 @@ class _Mounted:
 def _tool_routes(service: Service[Any], config: ServerConfig, meter: Meter) -> APIRouter:
     router = APIRouter(tags=["tools"])
     known = {spec.name for spec in service.specs}
+    instance = secrets.token_hex(8)
 
     @router.get("/tools", tags=[CONTROL])
     async def tools() -> ToolList:
@@ -100,7 +102,8 @@ def _tool_routes(service: Service[Any], config: ServerConfig, meter: Meter) -> A
             tools=[
                 ToolDescription(name=spec.name, description=spec.description, parameters=dict(spec.parameters))
                 for spec in service.specs
-            ]
+            ],
+            instance=instance,
         )
 
     @router.post("/call")
@@ -110,6 +113,8 @@ def _tool_routes(service: Service[Any], config: ServerConfig, meter: Meter) -> A
         limit_s = min(request.timeout_s or config.call_timeout_s, config.call_timeout_s)
         with meter.call(label) as ended:
             try:
+                if request.instance not in ("", instance) and service.keeps(request.name):
+                    raise ToolServerError("this server was started later than the episode: what it kept for it is gone")
                 text = await service.call(
                     request.name, request.arguments, session=Session(request.session), timeout_s=limit_s
                 )

@@ -59,7 +59,7 @@ class _Remote:
     """The tools of one episode."""
 
     def __init__(self, link: Link, listed: ToolList, session: str) -> None:
-        self._link, self._session = link, session
+        self._link, self._session, self._instance = link, session, listed.instance
         self._called = False
         self.specs = tuple(
             ToolSpec(name=tool.name, description=tool.description, parameters=tool.parameters) for tool in listed.tools
@@ -72,6 +72,8 @@ class _Remote:
             raise ToolError(f"no tool {name!r}; there are: {', '.join(names) or 'none'}")
         self._called = True
         body = {"name": name, "arguments": dict(arguments), "session": self._session, "timeout_s": timeout_s}
+        if self._instance:
+            body["instance"] = self._instance
         reply = await self._link.ask("POST", "/call", CallReply, body=body, timeout_s=timeout_s)
         if reply.is_error:
             raise ToolError(reply.text)

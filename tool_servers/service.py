@@ -47,6 +47,10 @@ class Service(Generic[Config]):
         """What the model is told about the tools."""
         return tuple(item.spec for item in self._tools.values())
 
+    def keeps(self, name: str) -> bool:
+        """Whether a tool keeps something for an episode: whether it takes a parameter of type `Session`."""
+        return name in self._tools and self._tools[name].session_parameter is not None
+
     async def open(self) -> None:
         """Load or start what the tools need; a second call does nothing."""
 

@@ -18,6 +18,8 @@ class ToolList(BaseModel):
     """The answer of `GET /tools`."""
 
     tools: list[ToolDescription]
+    instance: str = ""
+    """The server's, since it was started; calls of the episode send it."""
 
 
 class CallRequest(BaseModel):
@@ -33,6 +35,9 @@ class CallRequest(BaseModel):
     """The episode. What a tool keeps is kept under it until `DELETE /sessions/{session}`; empty keeps nothing."""
     timeout_s: float | None = Field(None, gt=0)
     """Deadline in seconds; the server's own where it is shorter."""
+    instance: str = Field("", max_length=256)
+    """The server that the episode began with. Another one refuses a tool that keeps something for the episode: it has
+    nothing of it. Empty takes any."""
 
 
 class CallReply(BaseModel):

@@ -137,3 +137,22 @@ async def test_a_server_that_dies_in_an_episode_is_infrastructure_and_its_end_is
     with pytest.raises(ToolServerError):
         await tools.call("count", {"by": 1}, timeout_s=0.1)
     await episode.__aexit__(None, None, None)
+
+
+async def test_a_server_that_was_started_anew_does_not_pass_for_the_one_that_kept_something(service):
+    async with contextlib.AsyncExitStack() as old:
+        server = await old.enter_async_context(ToolServer(service, ServerConfig(port=0)))
+        port = int(server.url.rpartition(":")[2])
+        episode = ToolClient(server.url).session()
+        tools = await episode.__aenter__()
+        assert await tools.call("count", {"by": 1}, timeout_s=5) == "1"
+        await old.aclose()
+        service.counts.clear()
+        async with ToolServer(service, ServerConfig(port=port)):
+            with pytest.raises(ToolServerError, match="started later than the episode"):
+                await tools.call("count", {"by": 1}, timeout_s=5)
+            with pytest.raises(ToolError, match="not today"):  # it keeps nothing: any server will do
+                await tools.call("refuse", {}, timeout_s=5)
+            async with ToolClient(server.url).session() as fresh:
+                assert await fresh.call("count", {"by": 1}, timeout_s=5) == "1"
+            await episode.__aexit__(None, None, None)
