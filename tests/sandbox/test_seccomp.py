@@ -48,6 +48,10 @@ def verdict(program: bytes, number: int, *arguments: int, architecture: int = AR
         (41, (40, 1, 0), errno.EPERM),  # vsock
         (41, (40 | 1 << 40, 1, 0), errno.EPERM),  # vsock behind high bits that the kernel ignores
         (41, (38, 5, 0), errno.EPERM),  # AF_ALG
+        (41, (2 | 1 << 32, 1, 0), errno.EPERM),  # inet behind a high bit: nobody's, and refused
+        (41, (46, 1, 0), errno.EPERM),  # a family beyond those that kernels know
+        (41, (16, 3, 1 << 32), errno.EPERM),  # netlink route behind a high bit
+        (53, (1, 1, 0), 0),  # socketpair unix
         (53, (40, 1, 0), errno.EPERM),  # socketpair
         (56, (0x01200011,), 0),  # clone, as fork does
         (56, (0x10000011,), errno.EPERM),  # clone with a user namespace
@@ -65,6 +69,14 @@ def verdict(program: bytes, number: int, *arguments: int, architecture: int = AR
 def test_calls_are_judged(number, arguments, wanted):
     got = verdict(seccomp.program(), number, *arguments)
     assert got == (ERRNO | wanted if wanted else ALLOW)
+
+
+def test_no_family_but_those_named_is_served():
+    program = seccomp.program()
+    for high in (0, 1 << 32, 1 << 63):
+        for family in range(300):
+            wanted = ALLOW if high == 0 and family in seccomp.FAMILIES else ERRNO | errno.EPERM
+            assert verdict(program, 53, family | high, 1, 0) == wanted
 
 
 def test_other_word_sizes_are_killed():
