@@ -61,6 +61,7 @@ COMMANDS: Mapping[str, Command] = {
     "rollout": Command(module="agar.cli.rollout", help="play a recipe's tasks and keep the traces", overrides=True),
     "eval": Command(module="agar.cli.evaluate", help="play a recipe's evaluations", overrides=True),
     "view": Command(module="agar.cli.view", help="make one HTML page of a run: rewards, episodes, tokens"),
+    "compare": Command(module="agar.cli.compare", help="draw the rewards of several runs into one picture"),
     "audit": Command(module="agar.cli.audit", help="check that saved traces keep the ledger's invariants"),
     "export": Command(
         module="agar.cli.export", help="write a run's episodes in the shape of slime, verl, ATIF, parquet"
