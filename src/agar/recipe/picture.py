@@ -85,7 +85,7 @@ def _halves(picture: Path, *, title: str) -> "Iterator[tuple[Axes, Axes]]":
     figure.suptitle(title)
     yield left, right
     low, high = right.get_ylim()
-    right.set_ylim(low, high + 0.08 * (high - low))  # room for the numbers above the bars
+    right.set_ylim(min(low, 0.0), high + 0.08 * (high - low))  # room for the numbers above the bars
     figure.savefig(picture)
 
 
