@@ -10,5 +10,5 @@ from agar.ledger.export.arrow import arrow
 
 def test_a_missing_pyarrow_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtraError, match=r"agar\[data\]"):
+    with pytest.raises(MissingExtraError, match=r"\.\[data\]"):
         arrow()

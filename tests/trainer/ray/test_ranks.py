@@ -67,6 +67,6 @@ async def test_the_rank_that_died_is_named_not_those_whose_collective_it_broke(r
 
 async def test_closing_ranks_that_never_opened_needs_nothing(ranks, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
-    with pytest.raises(MissingExtraError, match=r"agar\[trainer\]"):
+    with pytest.raises(MissingExtraError, match=r"\.\[trainer\]"):
         await ranks.open()
     await ranks.close()
