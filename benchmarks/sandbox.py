@@ -133,7 +133,7 @@ async def cell_ms(spec: SandboxSpec, times: int) -> float:
 async def workspaces(spec: SandboxSpec, folder: Path, times: int) -> dict[str, float]:
     """How long until a change can be made in a large workspace, and what a snapshot of a small one costs."""
     found = {}
-    large = spec.model_copy(update={"workspace": folder, "disk_mib": 256})
+    large = spec.model_copy(update={"workspace": folder, "disk_mib": 256, "memory_mib": 512})
 
     async def ready() -> None:
         sandbox = create(large)

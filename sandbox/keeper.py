@@ -40,6 +40,7 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 
 MNT_DETACH = 2
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 PR_SET_CHILD_SUBREAPER = 36
+HOST_ETC = ("ld.so.cache", "alternatives")  # of the host's /etc, all that a sandbox sees
 OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442  # the same on every 64-bit machine
 AT_FDCWD, AT_EMPTY_PATH, OPEN_TREE_CLONE, MOVE_EMPTY_PATH = -100, 0x1000, 1, 4
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_IDMAP = 0x1, 0x100000
@@ -413,6 +414,11 @@ class Keeper:
         for name, text in self.setup["etc"].items():
             with open(f"{self.base}/etc/{name}", "w") as file:
                 file.write(text)
+        for name in HOST_ETC:  # where the host's own are laid, so that a sandbox needs one mount for all the others
+            if os.path.isdir(f"/etc/{name}"):
+                os.mkdir(f"{self.base}/etc/{name}")
+            elif os.path.exists(f"/etc/{name}"):
+                os.close(os.open(f"{self.base}/etc/{name}", os.O_CREAT))
 
     def programs(self) -> dict[str, bytes]:
         """Bwrap and its libraries by their new places: copies, which any user can reach and no mount hides."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agar.sandbox.config import SandboxSpec
+from agar.sandbox.keeper import HOST_ETC
 
 
 def own_folders() -> tuple[Path, ...]:
@@ -42,10 +43,9 @@ def options(answer: Mapping[str, Any], spec: SandboxSpec, *, hidden: Sequence[Pa
     for path in hidden:
         if any(path.is_relative_to(top) for top in shown):
             found += ["--perms", "0555", "--tmpfs", str(path), "--remount-ro", str(path)]
-    for name in ("ld.so.cache", "alternatives"):
+    found += ["--ro-bind", etc, "/etc"]
+    for name in HOST_ETC:
         found += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    for name in ("passwd", "group", "hosts", "nsswitch.conf"):
-        found += ["--ro-bind", f"{etc}/{name}", f"/etc/{name}"]
     for source, place in zip(answer["mounts"], spec.mounts, strict=True):
         found += ["--ro-bind", source, place]
     found += ["--proc", "/proc", "--dev", "/dev", "--bind", f"{root}/shm", "/dev/shm", "--remount-ro", "/dev"]
