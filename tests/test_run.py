@@ -1,30 +1,22 @@
 """The runner of the suite: every test has one section, failures add up, nothing is left behind unseen."""
 
-import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from tests.scripts import script
 
 TESTS = Path(__file__).resolve().parent
 
 
-def load(path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, name, module)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
-def runner(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    return load(TESTS / "run.py", "agar_tests_run", monkeypatch)
+def runner() -> Iterator[ModuleType]:
+    with script(TESTS / "run.py") as module:
+        yield module
 
 
 @pytest.mark.parametrize(
@@ -42,16 +34,16 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     ],
 )
 def test_a_test_belongs_to_the_section_of_its_folder_and_markers(
-    path: str, marks: set[str], section: str, monkeypatch: pytest.MonkeyPatch, runner: ModuleType
+    path: str, marks: set[str], section: str, runner: ModuleType
 ) -> None:
-    conftest = load(TESTS / "conftest.py", "agar_tests_conftest", monkeypatch)
     item = SimpleNamespace(
         path=TESTS / path,
         config=SimpleNamespace(rootpath=TESTS.parent),
         iter_markers=lambda: [SimpleNamespace(name=mark) for mark in marks],
     )
-    assert conftest.section_of(item) == section
-    assert set(conftest.SECTIONS) == set(runner.SECTIONS) - {"static"}
+    with script(TESTS / "conftest.py") as conftest:
+        assert conftest.section_of(item) == section
+        assert set(conftest.SECTIONS) == set(runner.SECTIONS) - {"static"}
 
 
 def test_results_are_counted_from_the_report(runner: ModuleType, tmp_path: Path) -> None:

@@ -1,11 +1,10 @@
 """`docs/fidelity.md` is what `benchmarks/fidelity.py` makes, and the oracle behind it can tell."""
 
-import importlib.util
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.scripts import script
 
 from agar.ledger.families import family_for
 from agar.ledger.toy import write_toy_model
@@ -20,14 +19,8 @@ pytest.importorskip("aiohttp")
 
 @pytest.fixture(scope="module")
 def fidelity():
-    spec = importlib.util.spec_from_file_location("agar_benchmark_fidelity", ROOT / "benchmarks" / "fidelity.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+    with script(ROOT / "benchmarks" / "fidelity.py") as module:
+        yield module
 
 
 @pytest.mark.slow

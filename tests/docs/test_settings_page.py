@@ -1,14 +1,13 @@
 """`docs/settings.md` is what `docs/settings.py` makes, and no setting is left out or without a sentence."""
 
 import importlib
-import importlib.util
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.scripts import script
 
 from agar.config import BaseConfig, resolve
 from agar.config.paths import all_paths
@@ -19,14 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 @pytest.fixture(scope="module")
 def settings():
-    spec = importlib.util.spec_from_file_location("agar_docs_settings", ROOT / "docs" / "settings.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+    with script(ROOT / "docs" / "settings.py") as module:
+        yield module
 
 
 def below(model: type[BaseConfig]) -> Iterator[type[BaseConfig]]:

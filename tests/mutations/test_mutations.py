@@ -4,25 +4,18 @@ That each of them is killed is what `tests/mutations/run.py` finds, a job of `ma
 """
 
 import ast
-import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
+from tests.scripts import script
 
 RUN = Path(__file__).with_name("run.py")
 
 
 @pytest.fixture(scope="module")
 def mutations():
-    spec = importlib.util.spec_from_file_location("agar_mutations_run", RUN)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+    with script(RUN) as module:
+        yield module
 
 
 def test_every_fault_can_be_put_in_and_names_a_test_that_is_there(mutations):

@@ -1,27 +1,23 @@
 """The builder of environments: steps, keys, and that a half-built environment is never used."""
 
 import fcntl
-import importlib.util
 import json
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.scripts import script
 
 SCRIPT = Path(__file__).resolve().parent.parent.parent / "requirements" / "build.py"
 
 
 @pytest.fixture
-def builder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+def builder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModuleType]:
     """The script as a module, working on a checkout of its own whose only requirement is a small wheel."""
-    spec = importlib.util.spec_from_file_location("agar_requirements_build", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     checkout = tmp_path / "checkout"
     (checkout / "requirements").mkdir(parents=True)
     wheel = tmp_path / "pebble-1.0-py3-none-any.whl"
@@ -31,10 +27,11 @@ def builder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
         archive.writestr("pebble-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr("pebble-1.0.dist-info/entry_points.txt", "[console_scripts]\npebble = pebble:__name__.upper\n")
         archive.writestr("pebble-1.0.dist-info/RECORD", "")
-    for name in (*module.NAMES, *module.LATER):
-        (checkout / "requirements" / f"{name}.txt").write_text(f"#: a pebble | --no-index --no-deps\n{wheel}\n")
-    monkeypatch.setattr(module, "CHECKOUT", checkout)
-    return module
+    with script(SCRIPT) as module:
+        for name in (*module.NAMES, *module.LATER):
+            (checkout / "requirements" / f"{name}.txt").write_text(f"#: a pebble | --no-index --no-deps\n{wheel}\n")
+        monkeypatch.setattr(module, "CHECKOUT", checkout)
+        yield module
 
 
 def weight(folder: Path) -> str:

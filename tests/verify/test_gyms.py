@@ -1,22 +1,18 @@
 """The benchmark beside other gyms says which could not run, and why, and compares the rest within a round."""
 
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
+from tests.scripts import script
 
 PATH = Path(__file__).resolve().parents[2] / "benchmarks" / "gyms.py"
 
 
 @pytest.fixture
 def gyms():
-    found = importlib.util.spec_from_file_location("benchmark_gyms", PATH)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
+    with script(PATH) as module:
+        yield module
 
 
 def saying(gyms, monkeypatch, *, unreachable=False):

@@ -1,31 +1,27 @@
 """The frame of `make verify`: bounds, repetition, going on where it stopped."""
 
-import importlib.util
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.scripts import script
 
 RUN = Path(__file__).with_name("run.py")
 
 
 @pytest.fixture
-def verify(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+def verify(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModuleType]:
     """The script as a module, keeping its reports in a folder of the test's."""
-    spec = importlib.util.spec_from_file_location("agar_verify_run", RUN)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "CHECKOUT", tmp_path)
-    make_repository(tmp_path)
-    return module
+    with script(RUN) as module:
+        monkeypatch.setattr(module, "CHECKOUT", tmp_path)
+        make_repository(tmp_path)
+        yield module
 
 
 def make_repository(place: Path) -> None:
