@@ -14,8 +14,9 @@ def test_two_runs_become_one_picture(small_run, tmp_path, capsys):
     assert main(["compare", *runs, "--labels", "seed 1", "seed 2", "--out", str(out)]) == 0
     assert capsys.readouterr().out == f"{out}\n"
     assert out.read_bytes().startswith(b"\x89PNG")
-    assert main(["compare", *runs, "--labels", "seed 1", "--out", str(out)]) == 2
-    assert "2 runs need as many different --labels, got seed 1" in capsys.readouterr().err
+    for labels in (["a"], ["a", "a"], ["a", "a", "b"]):
+        assert main(["compare", *runs, "--labels", *labels, "--out", str(out)]) == 2
+        assert f"2 runs need as many different --labels, got {' '.join(labels)}\n" in capsys.readouterr().err
     (tmp_path / "seed-2" / "metrics.jsonl").unlink()
     assert main(["compare", *runs, "--out", str(out)]) == 2
     assert "has no metrics.jsonl" in capsys.readouterr().err

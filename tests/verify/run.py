@@ -265,7 +265,10 @@ def page(group: str, jobs: Sequence[Job], root: Path, former: str = "") -> str:
 def dated(row: str, job: Job) -> str:
     """A row of another checkout's, marked if what the job covers has changed since its commit or that is not known."""
     at = re.search(r"\| `([0-9a-f]+)` \|", row)
-    if at is None or subprocess.run(["git", "diff", "--quiet", at[1], "--", *job.covers], cwd=CHECKOUT).returncode == 0:
+    if at is None:
+        return row
+    words = ["git", "diff", "--quiet", at[1], "--", *job.covers]
+    if subprocess.run(words, cwd=CHECKOUT, capture_output=True, timeout=60).returncode == 0:
         return row
     return row.replace(f"`{at[1]}` |", f"`{at[1]}`{CHANGED} |")
 

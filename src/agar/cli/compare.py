@@ -27,10 +27,10 @@ def run(options: argparse.Namespace) -> int:
     from agar.recipe.picture import compare
 
     labels = options.labels or [path.resolve().name for path in options.runs]
-    if len(set(labels)) != len(options.runs):
+    if not len(set(labels)) == len(labels) == len(options.runs):
         raise ConfigError(f"{len(options.runs)} runs need as many different --labels, got {' '.join(labels)}")
     files = {}
-    for label, path in zip(labels, options.runs, strict=False):
+    for label, path in zip(labels, options.runs, strict=True):
         files[label] = RunFolder.open(path).path / "metrics.jsonl"
         if not files[label].is_file():
             raise ConfigError(f"{path} has no metrics.jsonl: it has done no step yet")
