@@ -245,7 +245,7 @@ async def test_no_process_is_left_when_close_returns(host):
     await sandbox.exec("mkfifo started")
     running = asyncio.create_task(sandbox.exec(f"sleep {mark} & echo x > started; sleep {mark}", timeout_s=60))
     await sandbox.exec("cat started", timeout_s=50)
-    assert len(host_processes(mark)) >= 2
+    await both_run(mark)
     await sandbox.close()
     assert host_processes(mark) == []
     with pytest.raises(Exception, match="closed while a command ran"):
@@ -259,7 +259,7 @@ async def test_a_time_bomb_is_gone_when_the_sandbox_is_closed(hostile_sandbox):
         f"trap '' HUP INT TERM; setsid sleep {mark} & echo armed; sleep {mark}", timeout_s=60
     )
     assert await process.read() == b"armed\n"
-    assert len(host_processes(mark)) >= 2
+    await both_run(mark)
     await hostile_sandbox.close()
     assert host_processes(mark) == []
 
@@ -280,6 +280,13 @@ async def test_neighbours_cannot_see_each_other(host):
         await one.exec("echo secret > /tmp/f; echo secret > /work/f; echo secret > /dev/shm/f")
         found = await two.exec("cat /tmp/* /work/* /dev/shm/*; ls /proc | grep '^[0-9]' | wc -l; ls -la /work /tmp")
         assert "secret" not in found.stdout
+
+
+async def both_run(mark: str) -> None:
+    """Wait until two processes show the mark: a program that has just been started may not yet."""
+    async with asyncio.timeout(20):
+        while len(host_processes(mark)) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
 
 
 def host_processes(mark: str) -> list[str]:
