@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 GRACE_S = 10.0
 """How much longer than a call's deadline its reply may take: the server ends the call, and says so."""
 _BACKOFF_S = (0.1, 0.3, 1.0, 3.0)
+_AWAY = {502, 503, 504}  # what a proxy says while the server behind it is away
 
 Reply = TypeVar("Reply", bound=BaseModel)
 
@@ -25,7 +26,8 @@ Reply = TypeVar("Reply", bound=BaseModel)
 class Link:
     """A server that is asked over HTTP.
 
-    A request that never reached it, or found it busy, is made again; one that may have begun is not.
+    A request that never reached it, or found it busy, is made again; one that may have begun is not. Nor is one
+    that a proxy lost, unless it only asks (GET).
 
     Args:
         http: the connection.
@@ -99,14 +101,17 @@ class Link:
 
         # ASCII, for half a surrogate pair has no UTF-8.
         content = json.dumps(body).encode() if body is not None else None
+        last = ""
         try:
             async with asyncio.timeout(timeout_s + GRACE_S):
                 for wait_s in itertools.chain(_BACKOFF_S, itertools.repeat(_BACKOFF_S[-1])):
-                    with contextlib.suppress(httpx.ConnectError, httpx.ConnectTimeout, _Busy):
+                    try:
                         return await self._once(method, path, content)
+                    except (httpx.ConnectError, httpx.ConnectTimeout, _Busy) as error:
+                        last = f" (last: {error or type(error).__name__})"
                     await asyncio.sleep(wait_s)
         except TimeoutError as error:
-            said = f"{self._url}{path} gave no answer within {timeout_s + GRACE_S:g} s"
+            said = f"{self._url}{path} gave no answer within {timeout_s + GRACE_S:g} s{last}"
             raise ToolServerError(f"{said}: is the tool server up, and large enough?") from error
         except httpx.HTTPError as error:
             raise ToolServerError(f"{self._url}{path}: {error or type(error).__name__}") from error
@@ -120,8 +125,8 @@ class Link:
                 data += piece
                 if len(data) > self._reply_bytes:
                     raise ToolServerError(f"{self._url}{path} answered with more than {self._reply_bytes} bytes")
-        if reply.status_code == 429:
-            raise _Busy
+        if reply.status_code == 429 or (method == "GET" and reply.status_code in _AWAY):
+            raise _Busy(f"status {reply.status_code}")
         if reply.status_code == 413:
             raise ToolError("the arguments are too large for the tool server: send less at a time")
         if reply.status_code in (401, 403):
@@ -134,7 +139,7 @@ class Link:
 
 
 class _Busy(Exception):
-    """The server has no room just now."""
+    """The server has no room just now, or is away."""
 
 
 def _shown(data: bytes) -> str:

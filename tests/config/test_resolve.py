@@ -168,6 +168,11 @@ def test_a_key_of_another_member_of_a_tagged_union_says_so() -> None:
     ("word", "expected"),
     [
         ("trainer.optimizer.lr=abc", 'trainer.optimizer.lr = "abc" (--trainer.optimizer.lr): expected a number'),
+        (
+            "trainer.optimizer.lr=inf",
+            "trainer.optimizer.lr = Infinity (--trainer.optimizer.lr): expected a finite number",
+        ),
+        ("trainer.optimizer.lr=nan", "trainer.optimizer.lr = NaN (--trainer.optimizer.lr): expected a finite number"),
         ("trainer.group_size=0", "trainer.group_size = 0 (--trainer.group_size): expected greater than or equal to 1"),
         ("trainer.group_size=true", "trainer.group_size = true (--trainer.group_size): expected a whole number"),
         ("seed=1.5", "seed = 1.5 (--seed): expected a whole number"),

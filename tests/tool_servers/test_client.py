@@ -73,14 +73,14 @@ async def test_a_busy_server_is_asked_again(service):
 
 @contextlib.asynccontextmanager
 async def answering(reply):
-    """A server that sends the same bytes to everybody, or nothing at all."""
+    """A server that sends the same bytes to everybody, what a function gives to each, or nothing at all."""
 
     async def serve(reader, writer):
         with contextlib.suppress(ConnectionError):
             await reader.readuntil(b"\r\n\r\n")
             if reply is None:
                 await reader.read()
-            writer.write(reply or b"")
+            writer.write((reply() if callable(reply) else reply) or b"")
             await writer.drain()
         writer.close()
 
@@ -100,7 +100,7 @@ def reply(body, *, status="200 OK", kind="application/json"):
         (reply(b'{"tools": 3}'), "something else than a ToolList"),
         (reply(b"\xff\xfe\x00"), "something else than a ToolList"),
         (reply(b"[" * 1900), "something else than a ToolList"),
-        (reply(b"down", status="502 Bad Gateway"), "status 502"),
+        (reply(b"broken", status="500 Internal Server Error"), "status 500"),
         (reply(b"", status="302 Found"), "status 302"),
         (b"garbage that is not HTTP\r\n\r\n", "illegal status line|Illegal|protocol"),
         (b"", "disconnected"),
@@ -115,6 +115,25 @@ async def test_whatever_else_answers_there_is_infrastructure(answer, said):
                 pass
 
 
+async def test_a_server_that_is_away_behind_its_proxy_is_waited_for_and_what_may_have_begun_is_not_repeated(
+    monkeypatch,
+):
+    answers = [reply(b"away", status=status) for status in ("502 Bad Gateway", "503 Service Unavailable")]
+    tools = reply(b'{"tools": [{"name": "count", "description": "", "parameters": {}}]}')
+    answers += [tools, reply(b"away", status="502 Bad Gateway")]
+    async with answering(lambda: answers.pop(0)) as url, ToolClient(url).session() as session:
+        assert [spec.name for spec in session.specs] == ["count"]
+        with pytest.raises(ToolServerError, match="status 502: 'away'"):
+            await session.call("count", {}, timeout_s=5)
+        answers.append(reply(b"{}"))  # to the farewell
+    assert not answers
+    monkeypatch.setattr("agar.tool_servers.link.GRACE_S", 0.2)
+    async with answering(reply(b"away", status="504 Gateway Timeout")) as url:
+        with pytest.raises(ToolServerError, match=r"no answer within 0\.2 s \(last: status 504\)"):
+            async with ToolClient(url).session():
+                pass
+
+
 async def test_a_server_that_never_answers_or_is_not_there_is_given_up(monkeypatch):
     monkeypatch.setattr("agar.tool_servers.link.GRACE_S", 0.2)
     async with answering(None) as url:
@@ -123,7 +142,7 @@ async def test_a_server_that_never_answers_or_is_not_there_is_given_up(monkeypat
                 pass
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
-        with pytest.raises(ToolServerError, match=r"no answer within 0\.2 s: is the tool server up"):
+        with pytest.raises(ToolServerError, match=r"no answer within 0\.2 s \(last: .+\): is the tool server up"):
             async with ToolClient(f"http://127.0.0.1:{taken.getsockname()[1]}").session():
                 pass
 

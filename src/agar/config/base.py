@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class BaseConfig(BaseModel):
-    """Frozen settings; an unknown key is an error."""
+    """Frozen settings; an unknown key is an error, and so is a number that is not finite: "no limit" is None."""
 
     # Defaults are not validated: a strict reading would refuse those that JSON has no word for, such as paths.
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
