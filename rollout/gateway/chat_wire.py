@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from agar.rollout.gateway.wire import NotServed, Rows, Text, Wire
+from agar.rollout.gateway.wire import NotServed, Rows, StopText, Wire
 
 
 class ChatText(Wire):
@@ -176,7 +176,7 @@ class ChatRequest(Wire):
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
     n: int | None = Field(default=None, ge=1, le=128)
-    stop: Text | Annotated[list[Text], Field(max_length=32)] | None = None
+    stop: StopText | Annotated[list[StopText], Field(max_length=32)] | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=0)
     """Only the sampled tokens are recorded, not what else might have been."""

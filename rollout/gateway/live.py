@@ -21,10 +21,11 @@ class LiveReply:
         created: unix time in seconds.
         reasoning: pieces of the reasoning that are certain, in order.
         text: pieces of the text, likewise.
+        told: how many of its tokens came, once it can be followed.
     """
 
     def __init__(self) -> None:
-        self.id, self.prompt_tokens, self.created = "", 0, 0
+        self.id, self.prompt_tokens, self.created, self.told = "", 0, 0, 0
         self.reasoning: Sequence[str] = ()
         self.text: Sequence[str] = ()
         self._growing: GrowingReply | None = None
@@ -38,6 +39,7 @@ class LiveReply:
     def tell(self, ids: Sequence[int]) -> None:
         """Take the next ids of the reply; implements `TellingEngine`'s `tell`."""
         if self._growing is not None:
+            self.told += len(ids)
             self._growing.feed(ids)
             for wake in tuple(self._wake):
                 wake()

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from agar.rollout.gateway.wire import NotServed, Rows, Text, Wire
+from agar.rollout.gateway.wire import NotServed, Rows, StopText, Wire
 
 
 class TextBlock(Wire):
@@ -207,7 +207,7 @@ class MessagesRequest(CountRequest):
     """
 
     max_tokens: int | None = None
-    stop_sequences: Annotated[list[Text], Field(max_length=32)] | None = None
+    stop_sequences: Annotated[list[StopText], Field(max_length=32)] | None = None
     stream: bool | None = None
     temperature: float | None = None
     top_p: float | None = None

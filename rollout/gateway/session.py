@@ -277,8 +277,12 @@ class GatewaySession:
             self._account.turns -= 1
             stop = self._recorder.stop(Budget.WALL_CLOCK, call.n)
             return stop if live is None else live.end(stop)
-        except BaseException:
-            self._account.turns -= 1
+        except BaseException as error:
+            if live is not None and live.told and isinstance(error, asyncio.CancelledError):
+                # Its last caller has read it and left; were that free, budgets would bind nobody.
+                self._account.tokens += live.told
+            else:
+                self._account.turns -= 1
             raise
         for reply in sampled:
             self._account.add(reply)

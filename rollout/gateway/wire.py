@@ -17,8 +17,8 @@ from pydantic_core import CoreSchema, core_schema
 from agar.rollout.gateway.call import BadRequest
 
 T = TypeVar("T")
-Text = Annotated[str, Field(min_length=1)]
-"""A string that says something."""
+StopText = Annotated[str, Field(min_length=1, max_length=256)]
+"""A text that ends a reply. An engine looks for it after every token, and decodes as many as it is long to do so."""
 NotServed = Annotated[None, Field(description="Not served here: leave it out.")]
 """A field that would change the meaning of the reply and cannot be honoured."""
 _SHOWN_CHARACTERS = 80

@@ -62,6 +62,25 @@ async def test_a_wrong_method_is_refused_with_the_right_one(gateway, http, path)
     assert session.seal().nodes == ()
 
 
+@pytest.mark.parametrize(
+    ("path", "field", "long"),
+    [
+        ("/v1/chat/completions", "stop", "x" * 257),
+        ("/v1/chat/completions", "stop", ["x", "x" * 257]),
+        ("/v1/messages", "stop_sequences", ["x", "x" * 257]),
+    ],
+)
+async def test_a_long_stop_text_is_refused_which_an_engine_would_look_for_after_every_token(
+    gateway, http, path, field, long
+):
+    session = opened(gateway)
+    reply = await http.post(url_of(session, path), json=BODIES[path] | {field: long})
+    assert (reply.status_code, field in reply.json()["error"]["message"]) == (400, True)
+    assert_shape(reply, path)
+    fits = ["x" * 256] * 32
+    assert (await http.post(url_of(session, path), json=BODIES[path] | {field: fits})).status_code == 200
+
+
 @pytest.mark.parametrize("path", BODIES)
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])
 async def test_a_body_that_is_not_json_by_its_type_is_a_415(gateway, http, path, kind):

@@ -288,6 +288,26 @@ async def test_a_caller_that_leaves_in_the_middle_of_the_text_ends_the_generatio
         assert session.seal().nodes == ()
 
 
+@pytest.mark.parametrize(("budget", "streams", "left"), [({"max_turns": 2}, 2, 0), ({"max_tokens": 7}, 1, 1)])
+@pytest.mark.parametrize("path", PATHS)
+async def test_what_was_read_of_streams_that_were_left_is_spent(family, path, budget, streams, left):
+    """Else a program may read every reply but for its last token, as often as it likes."""
+    engine = saying(family, "box 83 gold 29 <|im_end|>", holds=True)
+    async with serving(engine, family) as gateway, httpx.AsyncClient() as http:
+        session = opened(gateway, **budget)
+        for number in range(streams):
+            body = BODIES[path] | {"stream": True, "temperature": number / 10}  # a call of its own
+            async with http.stream("POST", f"{session.path_url}/{path}", json=body) as reply:
+                await read_until(reply.aiter_text(), "", said_in)
+                await engine.waits.wait()
+            await until(lambda: gateway.metrics()["gateway/calls_in_flight_count"] == 0)
+            engine.waits.clear()
+        answered = await http.post(f"{session.path_url}/{path}", json=BODIES[path])
+        assert answered.status_code == 200
+        sealed = session.seal()
+    assert sum(len(node.sampled) for node in sealed.nodes) == left  # the last token of each stream was not read
+
+
 async def test_the_record_is_the_same_streamed_or_not(family):
     """Over HTTP and from a seeded engine; one session streams, the other does not."""
     async with (

@@ -4,12 +4,12 @@ import pytest
 from pydantic import Field
 
 from agar.rollout.gateway.call import BadRequest
-from agar.rollout.gateway.wire import NotServed, Reader, Rows, Text, Wire, unknown_fields
+from agar.rollout.gateway.wire import NotServed, Reader, Rows, StopText, Wire, unknown_fields
 
 
 class Words(Wire):
     type: Literal["words"]
-    words: Text
+    words: StopText
 
 
 class Picture(Wire):
