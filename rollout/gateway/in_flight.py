@@ -13,6 +13,7 @@ class InFlight:
 
     Attributes:
         limit: the most at a time.
+        most: the same, by the limits around it too.
         now: under way.
         refused: calls refused so far, by this limit or another.
     """
@@ -21,6 +22,7 @@ class InFlight:
         self.limit, self.now, self.refused = limit, 0, 0
         self._what = what
         self._all: tuple[InFlight, ...] = (self, *(around._all if around is not None else ()))
+        self.most = min(at.limit for at in self._all)
 
     def enter(self, count: int) -> None:
         """Begin `count` generations.

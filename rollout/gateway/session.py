@@ -209,8 +209,8 @@ class GatewaySession:
     # ---------------------------------------------------------------------------------------------- internals
 
     def _begin(self, call: ModelCall) -> UnderWay:
-        if call.n > self._in_flight.limit:
-            raise BadRequest(f"n must be at most {self._in_flight.limit} in this session, got {call.n}", "n")
+        if call.n > self._in_flight.most:
+            raise BadRequest(f"n must be at most {self._in_flight.most} in this session, got {call.n}", "n")
         self._in_flight.enter(call.n)
         lives = call.stream and call.n == 1 and isinstance(self._engine, TellingEngine)
         under_way = UnderWay(call, LiveReply() if lives else None)

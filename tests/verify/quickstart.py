@@ -1,7 +1,7 @@
 """Runs the quick start, or its two controls, from one warmed-up policy; writes what came of it as `result.json`.
 
 The controls play many more held-out episodes, because what they claim is that a difference is small. With shuffled
-rewards a run is a random walk, whose ends are measured to lie 0.03 from where it began; what is claimed of it is its
+rewards a run is a random walk, whose ends lie 0.04 from where it began; what is claimed of it is its
 mean, and so it is walked several times from the same policy. They are a job of their own, because only the quick
 start's minutes count: the machine may do other things beside the controls.
 

@@ -105,8 +105,9 @@ async def _ask(session):
         return await client.chat.completions.create(model="main", messages=[ASK])
 
 
-async def test_more_replies_than_may_ever_be_under_way_are_a_mistake_of_the_caller(family, engine):
-    async with serving(engine, family, session_calls_in_flight=2) as gateway, httpx.AsyncClient() as http:
+@pytest.mark.parametrize("limit", ["calls_in_flight", "session_calls_in_flight"])
+async def test_more_replies_than_may_ever_be_under_way_are_a_mistake_of_the_caller(family, engine, limit):
+    async with serving(engine, family, **{limit: 2}) as gateway, httpx.AsyncClient() as http:
         url = f"{opened(gateway).path_url}/chat/completions"
         reply = await http.post(url, json={"messages": [ASK], "n": 3})
         assert (reply.status_code, reply.json()["error"]["param"]) == (400, "n")
