@@ -118,6 +118,7 @@ class _Episode:
             with contextlib.suppress(ToolError):  # no file, or none that could be read as an answer
                 if await self.place.read(self.config.answer_file):
                     await self.place.write(self.config.answer_file, b"")  # the last run's answer is not this one's
+        self.session.pick_up()
         try:
             result = await self.place.exec(
                 [self._fill(word, prompt) for word in self.config.command],

@@ -75,6 +75,7 @@ class GatewaySession:
         self._open: set[UnderWay] = set()
         self._replies: dict[bytes, UnderWay | Reply] = {}  # by fingerprint
         self._sealed: SealedSession | None = None
+        self._hung_up = False
         self._account = Account(limits, sampling.max_tokens, stop_when_cut=record.truncated == "stop")
         self._repeats = 0
         self._last_node: int | None = None
@@ -122,10 +123,18 @@ class GatewaySession:
         return openai | {"ANTHROPIC_BASE_URL": url.removesuffix("/v1"), "ANTHROPIC_AUTH_TOKEN": self.id}
 
     def hang_up(self) -> None:
-        """Give up the calls under way, whose callers are gone for good; nobody retries the ones before them either."""
+        """Give up the calls under way, whose callers are gone for good; nobody retries the ones before them either.
+
+        A call whose caller has gone may still be on its way here: until `pick_up` none is taken.
+        """
+        self._hung_up = True
         for under_way in self._open:
             under_way.give_up()
         self._replies.clear()
+
+    def pick_up(self) -> None:
+        """Take calls again, of another run of the program that calls."""
+        self._hung_up = False
 
     async def __call__(self, messages: Sequence[Message], *, tools: Sequence[ToolSpec] = ()) -> Turn:
         """One recorded call without HTTP; see `call`. Cancelling it gives the call up."""
@@ -349,6 +358,8 @@ class GatewaySession:
     def _require_open(self) -> None:
         if self._sealed is not None:
             raise SessionClosedError("the session is sealed and takes no more calls: open another")
+        if self._hung_up:
+            raise SessionClosedError("the program whose session this is has ended: its calls are taken no more")
 
 
 async def _all(replies: Sequence[Coroutine[Any, Any, Sampled]]) -> list[Sampled]:

@@ -577,7 +577,11 @@ class SessionAccess(Protocol):
         ...
 
     def hang_up(self) -> None:
-        """Give up the calls under way, whose callers are known to be gone; an equal call later is a new one."""
+        """Give up the calls under way, whose callers are known to be gone; one still on its way here is refused."""
+        ...
+
+    def pick_up(self) -> None:
+        """Take calls again after `hang_up`, from another run of the program; an equal call is a new one."""
         ...
 
 

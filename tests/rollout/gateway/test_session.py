@@ -1,6 +1,7 @@
 import asyncio
 from dataclasses import replace
 
+import httpx
 import pytest
 
 from agar.errors import ConfigError, DeadlineError, EngineAborted, EngineError, SessionClosedError
@@ -422,5 +423,20 @@ async def test_an_equal_call_after_hanging_up_is_no_retry(gateway, sampling, eng
     ask = ModelCall(messages=(ASK,), fingerprint=b"1")
     await session.call(ask)
     session.hang_up()
+    session.pick_up()
     await session.call(ask)
     assert len(engine.prompts) == len(session.seal().nodes) == 2
+
+
+async def test_a_call_that_arrives_after_hanging_up_is_of_nobody(gateway, sampling, engine):
+    session = gateway.open(policy="main", sampling=sampling)
+    async with httpx.AsyncClient() as http:
+        body = {"messages": [{"role": "user", "content": "Start."}]}
+        session.hang_up()
+        late = await http.post(f"{session.path_url}/chat/completions", json=body)
+        assert (late.status_code, "has ended" in late.json()["error"]["message"]) == (401, True)
+        session.pick_up()
+        assert (await http.post(f"{session.path_url}/chat/completions", json=body)).status_code == 200
+        session.hang_up()
+    sealed = session.seal()
+    assert (len(engine.prompts), len(sealed.nodes), sealed.open_calls) == (1, 1, 0)
