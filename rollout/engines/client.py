@@ -108,7 +108,7 @@ class RouterClient:
             routing_key: calls with the same key go to the same engine while it lives.
 
         Raises:
-            EngineRefused: the engine cannot serve the request.
+            EngineRefused: the engine cannot serve the request; or it has images, and every try ended in HTTP 500.
             EngineError: the request is malformed, or engines kept failing beyond `retries`.
             EngineAborted: engines kept giving the call up although no publish was on.
             DeadlineError: no reply within `call_timeout_s`, or the gate stayed closed beyond its deadline.
@@ -139,6 +139,7 @@ class RouterClient:
         self.counts["calls"] += 1
         call = Call(prompt, sampling, images)
         spent_s, failures, waits = 0.0, 0, 0
+        failed_by: set[str] = set()
         while True:
             version, began = await self.gate.enter(self.gate_timeout_s), time.monotonic()
             stream = StreamedReply(version, tell) if tell is not None else None
@@ -167,7 +168,13 @@ class RouterClient:
                 waits += 1
             else:
                 failures += 1
+                failed_by.add(reason)
             if failures > self.retries:
+                if images and failed_by == {"http_500"}:  # SGLang's answer to an image that it cannot decode
+                    raise EngineRefused(
+                        f"the engine fails on this prompt's images with HTTP 500, each of {failures} times: leave the "
+                        "images out, or send whole ones"
+                    )
                 kind = EngineAborted if reason == "aborted" else EngineError
                 raise kind(
                     f"an engine call failed {failures} times, last because of {reason!r}: look at the logs of the "

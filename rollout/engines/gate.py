@@ -16,6 +16,7 @@ class Gate:
         self.version = version
         self.inside = 0
         self._broken: EngineError | None = None
+        self._broken_for_good: EngineError | None = None
         self._open = asyncio.Event()
         self._open.set()
         self._empty = asyncio.Event()
@@ -35,13 +36,16 @@ class Gate:
         self.version = version
         self._open.set()
 
-    def break_with(self, error: EngineError) -> None:
-        """Refuse every call with `error` until `repair`, those that wait now too."""
-        self._broken = error
+    def break_with(self, error: EngineError, *, for_good: bool = False) -> None:
+        """Refuse every call with `error`, those that wait now too: until `repair`, or `for_good`."""
+        if for_good:
+            self._broken_for_good = error
+        else:
+            self._broken = error
         self._open.set()
 
     def repair(self) -> None:
-        """Refuse calls no more."""
+        """Refuse calls no more, unless the gate is broken for good."""
         self._broken = None
 
     async def enter(self, timeout_s: float) -> int | None:
@@ -61,8 +65,9 @@ class Gate:
                     f"a model call waited {timeout_s:.0f} s for a weight publish to end (version {self.version} was "
                     "served before it): look at the trainer's publish, or raise engines.publish_timeout_s"
                 ) from None
-        if self._broken is not None:
-            raise self._broken
+        broken = self._broken_for_good or self._broken
+        if broken is not None:
+            raise broken
         self.inside += 1
         self._empty.clear()
         return self.version

@@ -115,7 +115,7 @@ class Keeper:
                 took_s = await engine.start(version=pool.first_version)
                 async with pool.weights_lock:
                     await self._readmit()
-            except AgarError as error:
+            except (AgarError, OSError) as error:  # no file descriptor left, say: it may pass
                 reason = str(error)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _BACKOFF_S[1])

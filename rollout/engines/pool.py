@@ -11,7 +11,7 @@ from typing import Self
 
 import aiohttp
 
-from agar.errors import EngineError
+from agar.errors import AgarError, EngineError
 from agar.rollout.engines.client import RouterClient
 from agar.rollout.engines.config import EnginesConfig, PublishMode
 from agar.rollout.engines.gate import Gate
@@ -24,6 +24,8 @@ from agar.rollout.engines.server import EngineState, ManagedEngine, check_instal
 from agar.types import Metrics, Receipt, WeightUpdate
 
 logger = logging.getLogger(__name__)
+
+_ROUTER_BACKOFF_S = (0.5, 30.0)
 
 
 class EnginePool:
@@ -128,7 +130,8 @@ class EnginePool:
     def _note_failure(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
             logger.error("the engine pool's keeper failed", exc_info=task.exception())
-            self.gate.break_with(EngineError(f"the engine pool's keeper failed: {task.exception()!r}"))
+            # For good: a publish brings back no keeper, and nobody watches that engine any more.
+            self.gate.break_with(EngineError(f"the engine pool's keeper failed: {task.exception()!r}"), for_good=True)
 
     async def close(self) -> None:
         """End every process that the pool started, and its background work; idempotent."""
@@ -225,20 +228,34 @@ class EnginePool:
         engine.state = EngineState.LOST
         logger.error("engine %s is given up: %s", engine.name, reason)
         if all(other.state is EngineState.LOST for other in self.engines):
-            self.gate.break_with(EngineError(f"every engine is lost; the last one, {engine.name}: {reason}"))
+            error = EngineError(f"every engine is lost; the last one, {engine.name}: {reason}")
+            self.gate.break_with(error, for_good=True)
 
     async def _keep_router(self, router: Router) -> None:
         while True:
             await router.ended()
             self.counts["router_deaths"] += 1
             logger.warning("the router ended and is started again")
-            await router.start()
+            await self._restart(router)
             for engine in self.engines:
                 if engine.state is EngineState.SERVING:
                     try:
                         await router.add(engine.url)
                     except EngineError:
                         engine.wanted.set()
+
+    async def _restart(self, router: Router) -> None:
+        pause_s = _ROUTER_BACKOFF_S[0]
+        while True:
+            try:
+                await router.stop()  # one that started but does not answer would keep the port
+                await router.start()
+            except (AgarError, OSError) as error:
+                logger.warning("router %s did not start, again in %.1f s: %s", self.config.router, pause_s, error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _ROUTER_BACKOFF_S[1])
+            else:
+                return
 
     # -------------------------------------------------------------------------------------------- publishing
 

@@ -99,23 +99,28 @@ class WeightReceiver:
                 await self._reject(live, dict.fromkeys(named, str(error)))
                 raise
             self.current = Delivered(update=update, checksum=checksum)
+            # At once: what follows may fail or be cancelled, and the engines serve the new version already.
+            pool.gate.version = update.version
+            pool.gate.repair()
             missed = {**failed, **unproven}
             await self._reject([engine for engine in live if engine.name in missed], missed)
             for engine in live:
                 if engine.name not in missed and engine.state is EngineState.OUT:
-                    await pool.admit(engine)
-            pool.gate.version = update.version
-            pool.gate.repair()
+                    try:
+                        await pool.admit(engine)
+                    except EngineError as error:  # the router restarts, perhaps: the keeper tries again
+                        missed[engine.name] = str(error)
+                        await self._reject([engine], missed)
         pool.counts["publishes"] += 1
         seconds = time.monotonic() - began
-        logger.info("version %d is on %d engines after %.3f s", update.version, len(proofs) - len(unproven), seconds)
+        logger.info("version %d is on %d engines after %.3f s", update.version, len(set(proofs) - set(missed)), seconds)
         return Receipt(
             version=update.version,
             digest=update.digest,
             checksum=checksum,
             engines=tuple(sorted(set(proofs) - set(missed))),
             missed=missed,
-            probe_gap=max(proof.gap for name, proof in proofs.items() if name not in missed),
+            probe_gap=max(proof.gap for name, proof in proofs.items() if name not in unproven),
             seconds=seconds,
         )
 

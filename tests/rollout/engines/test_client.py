@@ -64,6 +64,25 @@ async def test_images_go_along_where_there_are_any(monkeypatch):
     assert isinstance(client, SeeingEngine)
 
 
+async def test_images_on_which_every_try_fails_are_refused():
+    async with FakeEngine() as engine, RouterClient(engine.url, retries=1) as client:
+        engine.fail("error", count=4)
+        with pytest.raises(EngineRefused, match="HTTP 500, each of 2 times: leave the images out"):
+            await client.generate_seeing(IDS, sampling(), images=["data:cut"], routing_key="k")
+        with pytest.raises(EngineError, match="'http_500'") as caught:
+            await client.generate(IDS, sampling(), routing_key="k")
+        assert not isinstance(caught.value, EngineRefused)
+
+
+async def test_images_beside_which_something_else_fails_are_not_refused():
+    async with FakeEngine() as engine, RouterClient(engine.url, retries=1, attempt_timeout_s=0.3) as client:
+        engine.fail("hang")
+        engine.fail("error")
+        with pytest.raises(EngineError, match="'http_500'") as caught:
+            await client.generate_seeing(IDS, sampling(), images=["data:whole"], routing_key="k")
+        assert not isinstance(caught.value, EngineRefused)
+
+
 async def test_an_interrupted_constrained_reply_begins_anew():
     prompts = []
     async with (

@@ -61,6 +61,16 @@ async def test_broken_gate_refuses_until_it_is_repaired():
         assert version == 4
 
 
+async def test_gate_that_is_broken_for_good_is_not_repaired():
+    gate = Gate()
+    gate.break_with(EngineError("keeper failed"), for_good=True)
+    gate.break_with(EngineError("publish 3 failed"))
+    gate.repair()
+    with pytest.raises(EngineError, match="keeper failed"):
+        async with inside(gate, 1):
+            pass
+
+
 async def test_a_gate_that_closes_again_at_once_lets_nobody_slip_in():
     gate = Gate(version=1)
     gate.close()

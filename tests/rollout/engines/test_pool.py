@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from agar.errors import ConfigError, DeadlineError, EngineError, PublishError
 from agar.rollout.engines.config import EnginesConfig
 from agar.rollout.engines.fake import FakeEngine
 from agar.rollout.engines.faults import Faults
+from agar.rollout.engines.keeper import Keeper
 from agar.rollout.engines.pool import EnginePool
 from agar.rollout.engines.server import EngineState
 from agar.sandbox.guardian import parents
@@ -180,6 +182,38 @@ async def test_engine_that_missed_a_publish_leaves_the_router_and_rejoins_with_c
         assert pool.metrics()["engines/missed_count"] == 1.0
 
 
+async def test_a_router_that_takes_no_engine_back_leaves_a_proven_publish_proven(update, monkeypatch):
+    async with attached(2, health_interval_s=60) as (_, pool):
+        left = ["the router restarts"]
+        admit = pool.admit
+
+        async def admit_later(engine):
+            if engine is pool.engines[1] and left:
+                raise EngineError(left.pop())
+            await admit(engine)
+
+        monkeypatch.setattr(pool, "admit", admit_later)
+        await pool.expel(pool.engines[1], "it missed a publish")
+        receipt = await pool.receive(update("b", 2))
+        assert (receipt.engines, receipt.missed) == (("engine-0",), {"engine-1": "the router restarts"})
+        assert pool.version == 2
+        await until(lambda: pool.engines[1].state is EngineState.SERVING)
+        sampled = await pool.client().generate(IDS, sampling(), routing_key="k")
+        assert set(sampled.policy_versions.tolist()) == {2}
+
+
+async def test_a_keeper_that_failed_refuses_calls_over_a_publish(update, monkeypatch):
+    async def broken(keeper):
+        raise RuntimeError("unforeseen")
+
+    async with attached() as (_, pool):
+        monkeypatch.setattr(Keeper, "_problem", broken)
+        await until(lambda: pool._tasks[0].done())
+        await pool.receive(update("a", 1))
+        with pytest.raises(EngineError, match="unforeseen"):
+            await pool.client().generate(IDS, sampling(), routing_key="k")
+
+
 async def test_both_engines_behind_the_router_are_used_and_a_key_stays_with_its_engine():
     async with attached(2) as (fakes, pool):
         for i in range(16):
@@ -233,6 +267,17 @@ def started(weights, tmp_path, count=1, **settings):
     return EnginePool(config, weights("first"), run_dir=tmp_path / "run")
 
 
+def _fails_once(monkeypatch, server):
+    start, left = server.start, [OSError(errno.EMFILE, "Too many open files")]
+
+    async def start_later(**arguments):
+        if left:
+            raise left.pop()
+        return await start(**arguments)
+
+    monkeypatch.setattr(server, "start", start_later)
+
+
 async def test_killed_engine_restarts_and_rejoins_with_the_current_weights(weights, update, tmp_path):
     async with started(weights, tmp_path, 2, sglang={"token_s": 0.01}) as pool:
         await pool.receive(update("a", 1))
@@ -249,6 +294,14 @@ async def test_killed_engine_restarts_and_rejoins_with_the_current_weights(weigh
         pids = pool.pids()
         assert len(pids) == 4
     assert not set(pids) & set(parents())
+
+
+async def test_an_engine_whose_restart_finds_no_file_descriptor_is_tried_again(weights, tmp_path, monkeypatch):
+    async with started(weights, tmp_path, 2) as pool:
+        _fails_once(monkeypatch, pool.engines[0])
+        os.kill(pool.engines[0].pids()[1], signal.SIGKILL)
+        await until(lambda: pool.counts["engine_recoveries"] == 1)
+        assert len(await pool.client().generate(IDS, sampling(), routing_key="k")) == 6
 
 
 async def test_publish_while_the_only_engine_restarts_waits_for_it(weights, update, tmp_path):
@@ -311,6 +364,15 @@ async def test_router_that_dies_is_started_again(weights, tmp_path):
         os.kill(pool._router._process.pids()[1], signal.SIGKILL)
         await until(lambda: pool.counts["router_deaths"] == 1)
         assert len(await pool.client().generate(IDS, sampling(), routing_key="k")) == 6
+
+
+async def test_router_whose_restart_fails_is_tried_again(weights, tmp_path, monkeypatch):
+    async with started(weights, tmp_path, 2) as pool:
+        _fails_once(monkeypatch, pool._router)
+        os.kill(pool._router._process.pids()[1], signal.SIGKILL)
+        await until(lambda: pool.counts["router_deaths"] == 1)
+        assert len(await pool.client().generate(IDS, sampling(), routing_key="k")) == 6
+        assert not pool._tasks[-1].done()
 
 
 @pytest.mark.parametrize("settings", [{"count": 2, "router": "none"}, {"urls": ("http://a", "http://a")}])
