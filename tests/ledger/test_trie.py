@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from agar.ledger.canonical import message_key, steps
 from agar.ledger.trie import Trie
-from agar.types import Message, ToolSpec
+from agar.types import ImagePart, Message, TextPart, ToolCall, ToolSpec
 
 SH = ToolSpec(name="sh", description="Run.")
 MESSAGES = [Message(role=role, content=text) for role in ("user", "assistant", "tool") for text in "ab"]
@@ -31,13 +31,14 @@ def expected(recorded, sent, tools):
     return path, max(begun, default=0)
 
 
-@given(CALLS)
-def test_a_history_is_found_as_if_it_had_never_been_walked_before(calls):
-    trie, recorded, last = Trie(None), [], ()
+@given(CALLS, st.sampled_from([1, 12, 1000]))
+def test_a_history_is_found_as_if_it_had_never_been_walked_before(calls, limit):
+    trie, recorded, last = Trie(None, limit_characters=limit), [], ()
     for kept, more, offered, record in calls:
         sent = (*last[:kept], *more) if kept is not None else (*last, *more)
         tools = (SH,) if offered else ()
         walk = trie.walk(sent, tools)
+        assert trie.held_characters <= limit
         path, depth = expected(recorded, sent, tools)
         assert walk.steps == path
         assert len(walk.states) == depth
@@ -60,3 +61,21 @@ def test_a_run_of_results_that_goes_on_is_another_step():
     walk = trie.walk((ask, first, second), ())
     assert [consumed for _, consumed in walk.steps] == [1, 3]
     assert len(walk.states) == 1
+
+
+def test_whatever_a_message_is_large_by_it_counts():
+    call = ToolCall(id="1", name="sh", arguments={"command": [{"line": "x" * 1000}]})
+    large = [
+        Message(role="user", content="x" * 1000),
+        Message(role="user", content=(TextPart(text="a"), ImagePart(url="x" * 1000))),
+        Message(role="assistant", tool_calls=(call,)),
+        Message(role="assistant", reasoning="x" * 1000),
+        Message(role="tool", tool_call_id="x" * 1000),
+    ]
+    for message in large:
+        trie = Trie(None)
+        trie.walk((message,), ())
+        assert 1000 <= trie.held_characters <= 1100
+        trie = Trie(None, limit_characters=999)
+        trie.walk((message,), ())
+        assert trie.held_characters == 0

@@ -6,9 +6,10 @@ from operator import is_
 
 from agar.ledger.canonical import Key, message_key, steps, tools_key
 from agar.ledger.canonicalisers import Canonicaliser
-from agar.types import Message, ToolSpec
+from agar.types import ImagePart, Message, TextPart, ToolSpec
 
 _MAX_KNOWN_MESSAGES = 8192
+_MAX_KNOWN_CHARACTERS = 16 * 1024 * 1024
 _NOWHERE = -1
 
 
@@ -41,10 +42,15 @@ class Trie:
 
     Args:
         canonicaliser: declared rules on what of a text counts.
+        limit_characters: how much text of messages it keeps the keys of; calls that fail bring some, too.
+
+    Attributes:
+        held_characters: how much it keeps of them now.
     """
 
-    def __init__(self, canonicaliser: Canonicaliser | None) -> None:
+    def __init__(self, canonicaliser: Canonicaliser | None, *, limit_characters: int = _MAX_KNOWN_CHARACTERS) -> None:
         self._canonicaliser = canonicaliser
+        self.limit_characters, self.held_characters = limit_characters, 0
         self._next: dict[tuple[int, Key], int] = {}  # (state, step) -> state
         self._keys: dict[int, tuple[Message, Key]] = {}  # id of a message -> the message, its key
         self._tools: tuple[tuple[ToolSpec, ...], Key] | None = None
@@ -104,12 +110,28 @@ class Trie:
 
     def _learn(self, message: Message) -> tuple[Message, Key]:
         known = (message, self.key(message))
-        if len(self._keys) >= _MAX_KNOWN_MESSAGES:  # a caller that builds its messages anew for every call
+        size = _characters(known[1]) + len(message.reasoning or "")
+        # A caller may build its messages anew for every call.
+        if len(self._keys) >= _MAX_KNOWN_MESSAGES or self.held_characters + size > self.limit_characters:
             self._keys.clear()
-        self._keys[id(message)] = known
+            self.held_characters = 0
+        if size <= self.limit_characters:
+            self._keys[id(message)] = known
+            self.held_characters += size
         return known
 
     def _tools_key(self, tools: tuple[ToolSpec, ...]) -> Key:
         if self._tools is None or self._tools[0] is not tools:
             self._tools = (tools, tools_key(tools))
         return self._tools[1]
+
+
+def _characters(key: Key) -> int:
+    """About how much room a key takes, and its message with it."""
+    if isinstance(key, str):
+        return len(key)
+    if isinstance(key, tuple):
+        return len(key) + sum(map(_characters, key))
+    if isinstance(key, ImagePart):
+        return len(key.url)
+    return len(key.text) if isinstance(key, TextPart) else 1

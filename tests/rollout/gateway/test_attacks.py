@@ -123,16 +123,24 @@ async def test_calls_that_fail_leave_nothing_behind(family):
         assert not session._open
 
 
-async def test_what_is_counted_and_never_recorded_does_not_fill_the_memory(engine, family):
+@pytest.mark.parametrize("recorded", [0, 1])
+async def test_what_is_counted_and_never_recorded_does_not_fill_the_memory(engine, family, recorded):
     async with serving(engine, family) as gateway, httpx.AsyncClient(timeout=PATIENCE_S) as http:
         session = opened(gateway)
         session.messages.limit_bytes = 200_000
+        trie = session._forest._paths._trie
+        trie.limit_characters = 200_000
+        if recorded:  # only then is there something to find a history in
+            ask = {"messages": [{"role": "user", "content": "Start."}], "max_tokens": 8}
+            reply = await http.post(f"{session.path_url}/messages", json=ask)
+            assert reply.status_code == 200
         for number in range(12):
             body = {"messages": [{"role": "user", "content": f"{number}" + "x" * 50_000}]}
             reply = await http.post(f"{session.path_url}/messages/count_tokens", json=body)
             assert reply.status_code == 200
             assert session.messages.held_bytes <= 200_000
-        assert session.seal().nodes == ()
+            assert trie.held_characters <= 200_000
+        assert len(session.seal().nodes) == recorded
 
 
 def test_tool_lists_of_all_sessions_together_are_bounded():
