@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import orjson
+
 from agar.errors import EngineAborted, LedgerError
 from agar.ledger.config import RecordPolicy
 from agar.ledger.families.base import Family
@@ -20,6 +22,8 @@ from agar.rollout.gateway.live import LiveReply
 from agar.types import Engine, Finish, Sampled, Sampling, SeeingEngine, TellingEngine, Turn
 
 _NONE = object()
+_MAX_KEPT_BYTES = 256 * 1024
+_SHOWN_CHARACTERS = 80
 
 
 class Recorder:
@@ -66,6 +70,23 @@ class Recorder:
             return [pinned] * call.n
         return [replace(pinned, seed=pinned.seed + choice) for choice in range(call.n)]  # one seed, one reply
 
+    def wishes(self, call: ModelCall, plan: Plan) -> dict[str, Any]:
+        """What the caller asked for and does not get; of its messages, from the reply on that it goes on from.
+
+        Raises:
+            BadRequest: it is more than the record keeps of a call.
+        """
+        wishes = {name: value for name, value in call.requested.items() if getattr(self.sampling, name, _NONE) != value}
+        known = len(call.messages) - len(plan.messages) - 1
+        wishes |= {place: fields for place, (at, fields) in call.unknown.items() if at >= known}
+        if call.form is not None and self._record.output_form == "ignore":
+            wishes[call.form.field] = call.form.asked
+        if call.model is not None and call.model != self._policy:
+            wishes["model"] = call.model
+        if wishes:
+            _require_small(wishes)
+        return wishes
+
     def begin(self, live: LiveReply, call: ModelCall, plan: Plan) -> None:
         """Let a reply be followed, where its family can read it while it is sampled."""
         growing = self._family.grow(call.tools, prompt=plan.prompt, holds=call.stop)
@@ -90,9 +111,18 @@ class Recorder:
             raise LedgerError(f"the prompt holds {len(images)} images and this engine takes none: leave them out")
         return await engine.generate_seeing(plan.prompt, sampling, images=images, routing_key=self.tag)
 
-    def commit(self, call: ModelCall, plan: Plan, sampled: Sequence[Sampled], samplings: Sequence[Sampling]) -> Reply:
-        """Record every reply, side by side. Where the engine aborted one, the caller gets none of them."""
-        requested = self._refused_wishes(call, plan)
+    def commit(
+        self,
+        call: ModelCall,
+        plan: Plan,
+        sampled: Sequence[Sampled],
+        samplings: Sequence[Sampling],
+        requested: Mapping[str, Any],
+    ) -> Reply:
+        """Record every reply, side by side, and with them the `wishes` of the call.
+
+        Where the engine aborted one, the caller gets none of them.
+        """
         again = replace(plan, edge=Edge.REWRITTEN) if plan.parent is None and len(sampled) > 1 else plan
         replies = [
             self._commit_one(call, again if choice else plan, reply, samplings[choice], requested, choice)
@@ -152,13 +182,14 @@ class Recorder:
             at = node.parent
         return tuple(url for some in reversed(found) for url in some)
 
-    def _refused_wishes(self, call: ModelCall, plan: Plan) -> dict[str, Any]:
-        """What the caller asked for and did not get; of its messages, from the reply on that it goes on from."""
-        wishes = {name: value for name, value in call.requested.items() if getattr(self.sampling, name, _NONE) != value}
-        known = len(call.messages) - len(plan.messages) - 1
-        wishes |= {place: fields for place, (at, fields) in call.unknown.items() if at >= known}
-        if call.form is not None and self._record.output_form == "ignore":
-            wishes[call.form.field] = call.form.asked
-        if call.model is not None and call.model != self._policy:
-            wishes["model"] = call.model
-        return wishes
+
+def _require_small(wishes: Mapping[str, Any]) -> None:
+    """Refuse to keep more than a little: a call is charged for its tokens, and the record lies in memory."""
+    sizes = {name: len(name) + len(orjson.dumps(value, default=repr)) for name, value in wishes.items()}
+    if (size := sum(sizes.values())) > _MAX_KEPT_BYTES:
+        largest = max(sizes, key=sizes.__getitem__)[:_SHOWN_CHARACTERS]
+        raise BadRequest(
+            f"what a call asks for and does not get is kept in the record, up to {_MAX_KEPT_BYTES} bytes of it; got "
+            f"{size}, most of them in {largest!r}: leave that out, or shorten it",
+            largest,
+        )

@@ -277,7 +277,7 @@ class GatewaySession:
                 self._account.turns -= 1
                 crowded = self._account.room(0, call.n) > 0
                 return self._recorder.stop(Budget.CONTEXT if crowded else Budget.TOKENS, call.n)
-            samplings = self._recorder.samplings(call, room)
+            samplings, wishes = self._recorder.samplings(call, room), self._recorder.wishes(call, plan)
             if live is not None:
                 self._recorder.begin(live, call, plan)
             sampled = await self._generate(plan, samplings, live)
@@ -296,7 +296,7 @@ class GatewaySession:
         for reply in sampled:
             self._account.add(reply)
         try:
-            answer = self._recorder.commit(call, plan, sampled, samplings)
+            answer = self._recorder.commit(call, plan, sampled, samplings, wishes)
         except EngineAborted:
             self._account.turns -= 1  # it is in the record, but the caller has had no turn
             raise

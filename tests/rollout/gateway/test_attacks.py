@@ -326,11 +326,37 @@ async def test_doubled_and_giant_ids_do_not_confuse_the_record(family, scripted)
         last = (await http.post(url, json={"messages": history})).json()["choices"][0]["message"]
         assert last["content"] == "gold"
         history = [ASK, said, *results[::-1], last, ASK]
-        assert (await http.post(url, json={"messages": history, "model": giant})).status_code == 200
-        assert (await http.post(url, json={"messages": [ASK], "user": giant, giant: giant})).status_code == 200
+        assert (await http.post(url, json={"messages": history})).status_code == 200
+        assert (await http.post(url, json={"messages": [ASK], "user": giant[:200_000]})).status_code == 200
     sealed = session.seal()
     assert [node.parent for node in sealed.nodes] == [None, 0, 1, None]
     assert max(len(d.kept) + len(d.sent) for d in sealed.divergences) < 1000
+
+
+WISHES = {"user": "x" * 300_000, "model": "x" * 300_000, "y" * 300_000: 1, "metadata": {"a": ["x" * 100] * 3_000}}
+
+
+@pytest.mark.parametrize("name", WISHES)
+@pytest.mark.parametrize("path", ["chat/completions", "responses", "messages"])
+async def test_a_call_may_not_fill_the_record_with_what_it_does_not_pay_for(engine, family, path, name):
+    body = {"input": "Start."} if path == "responses" else {"messages": [ASK], "max_tokens": 8}
+    async with serving(engine, family) as gateway, httpx.AsyncClient(timeout=PATIENCE_S) as http:
+        session = opened(gateway, max_turns=1)
+        reply = await http.post(f"{session.path_url}/{path}", json=body | {name: WISHES[name]})
+        assert (reply.status_code, name[:80] in reply.json()["error"]["message"]) == (400, True)
+        assert len(reply.content) < 1000
+        assert (await http.post(f"{session.path_url}/{path}", json=body | {"user": "x" * 10_000})).status_code == 200
+        (node,) = session.seal().nodes
+    assert node.requested["user"] == "x" * 10_000
+
+
+async def test_fields_of_messages_may_not_fill_it_either(engine, family):
+    async with serving(engine, family) as gateway, httpx.AsyncClient(timeout=PATIENCE_S) as http:
+        session = opened(gateway)
+        rows = [ASK | {"note": "x" * 50_000} for _ in range(6)]
+        reply = await http.post(f"{session.path_url}/chat/completions", json={"messages": rows})
+        assert (reply.status_code, "messages[" in reply.json()["error"]["message"]) == (400, True)
+        assert session.seal().nodes == ()
 
 
 @pytest.mark.parametrize(
