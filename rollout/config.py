@@ -122,7 +122,8 @@ class RolloutConfig(BaseConfig):
     """`mixed` drops groups that carry no signal, as all their rewards are equal or one attempt is left, and replaces
     them."""
     max_replacements: int = Field(256, ge=0)
-    """Dropped groups replaced for one batch before it is taken as it is (`mixed`) or refused (all failed)."""
+    """Groups replaced for one batch before it is taken as it is (of those that `mixed` drops), or the run is stopped
+    (of those whose attempts all failed); either kind is counted by itself."""
 
     @model_validator(mode="after")
     def _can_be_mixed(self) -> Self:

@@ -12,6 +12,7 @@ from agar.ledger.trace import Trace
 from agar.rollout.attempt import Attempt
 from agar.rollout.config import EvaluationConfig
 from agar.rollout.grading import GradeGroup, play_group
+from agar.rollout.payload import as_kept
 from agar.rollout.retry import play_with_retries
 from agar.rollout.statistics import pass_at_k, trace_metrics
 from agar.types import GroupId, Sampling, TaskRow
@@ -67,6 +68,9 @@ async def evaluate(
         retries: how often an attempt that failed for reasons that are not the agent's is played again.
         grade: grades the attempts at a task together; None where nothing does.
         progress: called after each episode.
+
+    Raises:
+        ConfigError: a task's payload is not plain data.
     """
     slots = asyncio.Semaphore(concurrency)
     groups = [
@@ -81,7 +85,7 @@ async def evaluate(
             )
             for index in range(config.attempts)
         ]
-        for ordinal, task in enumerate(tasks)
+        for ordinal, task in enumerate(as_kept(task, env=config.env) for task in tasks)
     ]
     done, sampling = 0, config.sampling.build()
     counts: Counter[str] = Counter()
@@ -130,7 +134,8 @@ def summarise(config: EvaluationConfig, traces: Sequence[Trace]) -> Evaluation:
     metrics = trace_metrics(traces, prefix)
     if counted:
         metrics |= {f"{prefix}/reward_se": error}
-        metrics |= {f"{prefix}/pass@{k}": pass_at_k(solved, k) for k in tries(config.attempts)}
+        passed = {k: pass_at_k(solved, k) for k in tries(config.attempts)}
+        metrics |= {f"{prefix}/pass@{k}": value for k, value in passed.items() if value is not None}
     return Evaluation(
         config=config,
         reward_mean=float(rewards.mean()),

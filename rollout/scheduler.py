@@ -1,7 +1,6 @@
 """Keeps the right number of groups in flight: admission by staleness, retries, drops with reasons."""
 
 import asyncio
-import json
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -13,17 +12,21 @@ import numpy as np
 
 from agar.envs.tasks import Cursor
 from agar.errors import AgarError, ConfigError, DeadlineError, EnvError
-from agar.ledger.codec import plain
 from agar.ledger.trace import Trace
 from agar.rollout.attempt import Attempt
 from agar.rollout.buffer import Buffer, Group
 from agar.rollout.config import RolloutConfig, TasksConfig
 from agar.rollout.grading import GradeGroup
+from agar.rollout.payload import as_kept
 from agar.rollout.retry import Play, play_with_retries
 from agar.tool_servers.background import contained
-from agar.types import GroupId, TaskRow
+from agar.types import GroupId
 
 logger = logging.getLogger(__name__)
+
+FAILED = "no_trainable_attempt"
+EQUAL, ALONE = WITHOUT_SIGNAL = ("equal_rewards", "one_attempt_left")
+"""Why a group is dropped. Each kind has its own `max_replacements`: groups without a signal are no sign of a fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,6 @@ class Scheduler:
         self._taken = 0
         self._published = 0
         self._end: int | None = None
-        self._replaced = 0
         self._counts: Counter[str] = Counter()
         self._producer: asyncio.Task[None] | None = None
         self._waking: asyncio.Task[None] | None = None
@@ -99,7 +101,7 @@ class Scheduler:
 
         Raises:
             DeadlineError: no attempt finished for `batch_timeout_s`.
-            EnvError: more than `max_replacements` groups in a row failed without one attempt to train on.
+            EnvError: more than `max_replacements` groups for one batch failed without one attempt to train on.
             RuntimeError: it is one batch more than `running` was told, or `running` is not open.
         """
         if self._taken == self._end:
@@ -108,8 +110,8 @@ class Scheduler:
             while (groups := self._buffer.take(self._config.tasks_per_step)) is None:
                 await self._progress()
             self._taken += 1
-            self._replaced = 0
-            counts, self._counts = self._counts, Counter()
+            counts = self._counts.copy()
+            self._counts.clear()  # and not replaced: an attempt under way counts its retries in it
             return groups, counts
 
     def give_back(self, groups: Sequence[Group], counts: Counter[str]) -> None:
@@ -210,8 +212,7 @@ class Scheduler:
 
     def _draw(self) -> Group:
         stream = choose(self._streams, self._rng)
-        task = self._streams[stream].cursor.next()
-        _check_payload(task, self._streams[stream].config.env)
+        task = as_kept(self._streams[stream].cursor.next(), env=self._streams[stream].config.env)
         ordinal, self._next_ordinal = self._next_ordinal, self._next_ordinal + 1
         return Group(
             id=GroupId(task=task.key, ordinal=ordinal),
@@ -266,7 +267,6 @@ class Scheduler:
             self._buffer.drop(group)  # first, or `take` could hand out a group that stops the run
             self._check_replacements(group)
             self._counts[f"dropped_groups/{reason}"] += 1
-            self._replaced += 1
 
     async def _play_with_retries(self, group: Group, index: int) -> Trace:
         stream = self._streams[group.stream].config
@@ -284,30 +284,19 @@ class Scheduler:
         """Why a finished group is dropped, or None where it is kept."""
         rewards = {trace.reward.total for trace in group.trainable}
         if not rewards:
-            return "no_trainable_attempt"
-        if self._config.keep_groups == "mixed" and len(rewards) == 1 and self._replaced < self._config.max_replacements:
-            return "equal_rewards" if len(group.trainable) > 1 else "one_attempt_left"
+            return FAILED
+        if self._config.keep_groups == "mixed" and len(rewards) == 1:
+            replaced = sum(self._counts[f"dropped_groups/{reason}"] for reason in WITHOUT_SIGNAL)
+            if replaced < self._config.max_replacements:
+                return EQUAL if len(group.trainable) > 1 else ALONE
         return None
 
     def _check_replacements(self, group: Group) -> None:
         """Stop the run where the last group that may be dropped for a batch failed too."""
-        if not group.trainable and self._replaced >= self._config.max_replacements:
+        failed = self._counts[f"dropped_groups/{FAILED}"]
+        if not group.trainable and failed >= self._config.max_replacements:
             raise EnvError(
-                f"{self._replaced} groups were dropped for one batch and the last, {group.id.task}, failed too: "
+                f"{failed} groups were dropped for one batch as all their attempts failed, and the last, "
+                f"{group.id.task}, failed too: "
                 f"{group.traces[-1].reason}; fix that, or raise rollout.max_replacements"
             )
-
-
-def _check_payload(task: TaskRow, env: str) -> None:
-    """Refuse now what no trace and no checkpoint could hold.
-
-    Raises:
-        ConfigError: the task's payload is not JSON-able.
-    """
-    try:
-        json.dumps(plain(task.payload))
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"the payload of task {task.key!r} of {env} cannot be kept: {error}; let its task set give plain values "
-            "(text, numbers, lists, tables)"
-        ) from error

@@ -62,7 +62,7 @@ def rollout_metrics(
     return metrics | {f"rollout/{name}": float(count) for name, count in sorted(counts.items())}
 
 
-def pass_at_k(successes: Iterable[tuple[int, int]], k: int) -> float:
+def pass_at_k(successes: Iterable[tuple[int, int]], k: int) -> float | None:
     """Unbiased estimate of the chance that at least one of k attempts succeeds.
 
     Args:
@@ -70,9 +70,9 @@ def pass_at_k(successes: Iterable[tuple[int, int]], k: int) -> float:
         k: attempts granted.
 
     Returns:
-        The mean over tasks of 1 - C(n - c, k) / C(n, k); 0 where no task has k attempts.
+        The mean over tasks of 1 - C(n - c, k) / C(n, k); None where no task has k attempts.
 
     Source: Chen et al., arXiv:2107.03374, equation 1.
     """
     values = [1.0 - comb(n - c, k) / comb(n, k) for n, c in successes if n >= k]
-    return float(np.mean(values)) if values else 0.0
+    return float(np.mean(values)) if values else None

@@ -115,3 +115,20 @@ async def test_stop_while_waiting_for_a_batch_ends_at_the_boundary(batches):
     assert loop.progress.step == batches
     assert loop.progress.versions == {"main": batches}
     assert log[-1] == "halt"
+
+
+async def test_it_has_ended_before_its_source_is_closed():
+    log = Log()
+    loop = make(log)
+    asked: list[bool] = []
+
+    class Source(LoggedSource):
+        @asynccontextmanager
+        async def running(self, batches: int | None = None) -> AsyncIterator[None]:
+            asked.append(loop.ended)
+            yield
+            asked.append(loop.ended)
+
+    loop.source = Source(log)
+    await loop.run(1)
+    assert asked == [False, True]

@@ -37,6 +37,9 @@ class Loop:
         receivers: the engines of each policy; a policy without one is trained but not published.
         progress: where to start; a resumed run passes what it saved.
         at_boundary: checkpoint, evaluation, metrics.
+
+    Attributes:
+        ended: True once `run` has done its last step, and only its source is being closed.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Loop:
         self.progress = progress
         self.at_boundary = at_boundary
         self._stop = asyncio.Event()
+        self.ended = False
         for name in trainers:
             progress.versions.setdefault(name, 0)
 
@@ -69,6 +73,7 @@ class Loop:
                 await self.publish_all()
                 self.progress.step += 1
                 await self.at_boundary(self.progress.step, metrics, batch.metrics)
+            self.ended = True
 
     def stop(self) -> None:
         """End `run` at the next boundary between steps, where a checkpoint is exact."""

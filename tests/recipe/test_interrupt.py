@@ -67,6 +67,24 @@ def test_work_that_does_not_end_is_cancelled_and_its_contexts_close(graceful):
     assert (time.monotonic() - started >= 0.2) == graceful
 
 
+@pytest.mark.parametrize("signals", [2, 3])
+def test_clean_up_is_not_disturbed_by_the_grace_or_by_more_signals(signals):
+    closed = []
+
+    async def work() -> None:
+        for number in range(signals):
+            asyncio.get_running_loop().call_later(0.05 * (number + 1), kill_me)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.5)
+            closed.append(True)
+
+    with pytest.raises(Interrupted):
+        run_interruptibly(work, stoppable=Asked(), grace_s=0.2)
+    assert closed == [True]
+
+
 def test_a_second_signal_does_not_wait_for_the_grace():
     async def work() -> None:
         asyncio.get_running_loop().call_later(0.05, kill_me)

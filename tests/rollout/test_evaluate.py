@@ -7,8 +7,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from agar.errors import ConfigError
 from agar.ledger.trace import Trace
 from agar.rollout.attempt import Attempt
 from agar.rollout.config import EvaluationConfig
@@ -81,6 +83,31 @@ async def test_pass_at_k_is_given_for_powers_of_two_and_for_all_attempts():
             statistics.mean(any(index < count for index in some) for some in chosen) for count in solved.values()
         ]
         assert found[f"pass@{k}"] == pytest.approx(statistics.mean(expected))
+
+
+async def test_no_chance_is_claimed_for_more_attempts_than_any_task_has_left():
+    rewards = {(task.key, 0): 1.0 for task in TASKS}  # the second attempts all fail
+    result = await evaluated(EvaluationConfig(env="Any-v0", attempts=2), rewards)
+    assert {name for name in result.metrics if "pass@" in name} == {"eval/Any-v0/pass@1"}
+
+
+async def test_a_payload_is_plain_as_it_is_in_training():
+    seen: list[object] = []
+
+    async def play(attempt: Attempt, sampling: Sampling) -> Trace:
+        seen.append(attempt.task.payload["trail"])
+        return Trace(
+            trajectory=attempt.trajectory, group=attempt.group, role="agent", policy=attempt.policy, task=attempt.task,
+            nodes=(), reward=Reward(total=1.0), reason="", outcome=Outcome.COMPLETED,
+        )  # fmt: skip
+
+    tasks = [TaskRow(key="t0", payload={"trail": (np.int64(1), 2)})]
+    await evaluate(EvaluationConfig(env="Any-v0"), tasks=tasks, play=play, concurrency=1)
+    assert seen == [[1, 2]]
+    with pytest.raises(ConfigError, match="payload of task 't1' of Any-v0"):
+        await evaluate(
+            EvaluationConfig(env="Any-v0"), tasks=[TaskRow(key="t1", payload={"seen": {1}})], play=play, concurrency=1
+        )
 
 
 async def test_an_evaluation_of_which_nothing_counts_claims_no_reward(caplog):

@@ -200,6 +200,61 @@ async def test_a_task_that_always_fails_stops_the_run_with_its_reason():
             await scheduler.take()
 
 
+async def test_groups_without_a_signal_do_not_count_as_failures():
+    async def play(attempt: Attempt) -> Trace:
+        failed = attempt.group.ordinal == 4
+        return trace_of(attempt, outcome=Outcome.ENV_ERROR if failed else Outcome.COMPLETED)
+
+    settings = {"keep_groups": "mixed", "attempt_retries": 0, "tasks_per_step": 1, "max_replacements": 4}
+    scheduler = scheduler_of(play, **settings)
+    async with scheduler.running():
+        groups, counts = await scheduler.take()
+    assert [group.id.ordinal for group in groups] == [5]
+    expected = {"equal_rewards": 4, "no_trainable_attempt": 1}
+    assert {reason: counts[f"dropped_groups/{reason}"] for reason in expected} == expected
+
+
+async def test_what_was_replaced_for_a_batch_is_remembered_over_a_resume():
+    async def play(attempt: Attempt) -> Trace:
+        if attempt.group.ordinal == 3:
+            await asyncio.sleep(60)
+        return trace_of(attempt)
+
+    settings = {"keep_groups": "mixed", "tasks_per_step": 1, "max_replacements": 4}
+    first = scheduler_of(play, **settings)
+    async with first.running():
+        await settle()
+    state = json.loads(json.dumps(first.state()))
+
+    async def at_once(attempt: Attempt) -> Trace:
+        return trace_of(attempt)
+
+    second = scheduler_of(at_once, **settings)
+    second.load_state(state)
+    async with second.running():
+        groups, counts = await second.take()
+    assert (groups[0].id.ordinal, counts["dropped_groups/equal_rewards"]) == (4, 4)
+
+
+async def test_a_retry_that_spans_a_batch_is_counted_in_the_next():
+    release = asyncio.Event()
+
+    async def play(attempt: Attempt) -> Trace:
+        broken = attempt.group.ordinal == 1 and attempt.retry < 2
+        if broken:
+            await release.wait()
+        return trace_of(attempt, outcome=Outcome.INFRA_ERROR if broken else Outcome.COMPLETED)
+
+    scheduler = scheduler_of(play, tasks_per_step=1, group_size=1, max_staleness=1, attempt_retries=2)
+    async with scheduler.running():
+        _, counts = await scheduler.take()
+        assert not counts
+        await scheduler.published()
+        release.set()
+        _, counts = await scheduler.take()
+    assert counts == {"retried_attempts/infra_error": 2}
+
+
 @pytest.mark.parametrize("max_replacements", [0, 3])
 async def test_a_batch_of_nothing_but_failures_is_never_handed_out(max_replacements):
     async def play(attempt: Attempt) -> Trace:
@@ -329,23 +384,25 @@ def odd_scheduler(payload: dict[str, Any]) -> Scheduler:
     return Scheduler(streams=[Stream(TasksConfig(env="Any-v0"), Odd(payload))], play=play, config=config, seed=0)
 
 
-async def test_numpys_numbers_in_a_payload_survive_a_checkpoint():
-    first = odd_scheduler({"seed": np.int64(3), "trail": np.array([1, 2])})
+async def test_a_payload_is_the_same_before_and_after_a_checkpoint():
+    first = odd_scheduler({"seed": np.int64(3), "trail": np.array([1, 2]), "pair": (1, (2.5, None))})
+    seen = []
     async with first.running():
         await settle()
+        seen = [group.task.payload for group in first._buffer]
     state = json.loads(json.dumps(first.state()))
-    assert state["queue"][0]["task"]["payload"]["seed"] == 3
     second = odd_scheduler({})
     second.load_state(state)
     async with second.running():
         groups, _ = await second.take()
-    assert groups[0].task.payload["seed"] == 3
+    assert groups[0].task.payload == seen[0] == {"seed": 3, "trail": [1, 2], "pair": [1, [2.5, None]]}
 
 
-async def test_a_payload_that_no_checkpoint_can_hold_is_refused_before_it_is_played():
-    scheduler = odd_scheduler({"seen": {1, 2}})
+@pytest.mark.parametrize(("payload", "why"), [({"seen": {1, 2}}, "set"), ({"of": {1: "a"}}, "key of a table, got 1")])
+async def test_a_payload_that_no_checkpoint_can_hold_is_refused_before_it_is_played(payload, why):
+    scheduler = odd_scheduler(payload)
     async with scheduler.running():
-        with pytest.raises(ConfigError, match=r"payload of task 't0' of Any-v0 cannot be kept.*set"):
+        with pytest.raises(ConfigError, match=rf"payload of task 't0' of Any-v0 cannot be kept.*{why}"):
             await scheduler.take()
 
 

@@ -22,7 +22,8 @@ def test_pass_at_k_is_the_share_of_k_subsets_with_a_success(n, data):
 
 def test_tasks_with_too_few_attempts_are_left_out():
     assert pass_at_k([(1, 1), (2, 0)], 2) == 0.0
-    assert pass_at_k([], 1) == 0.0
+    assert pass_at_k([(1, 1)], 2) is None
+    assert pass_at_k([], 1) is None
 
 
 def sample(group: int, trajectory: str, reward: float) -> Sample:

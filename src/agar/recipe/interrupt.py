@@ -47,7 +47,8 @@ def run_interruptibly(
     """Run `work` to its end.
 
     The first SIGINT or SIGTERM asks it to stop. If it has no clean point, or has not reached it `grace_s` seconds
-    later, or at the second signal, the work is cancelled and its contexts close what they opened.
+    later, or at the second signal, the work is cancelled, once, and its contexts close what they opened; signals that
+    come meanwhile do not disturb them.
 
     Args:
         work: makes the coroutine.
@@ -66,21 +67,30 @@ def run_interruptibly(
 async def _guard(work: Callable[[], Coroutine[Any, Any, T]], stoppable: Stoppable, grace_s: float) -> T:
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(work())
-    asked = False
+    asked = cancelled = False
+
+    def cancel() -> None:
+        # A second cancellation would strike the clean-up of the first, and leave behind what that was closing.
+        nonlocal cancelled
+        if cancelled:
+            logger.warning("already closing what was opened; please wait")
+            return
+        cancelled = True
+        task.cancel()
 
     def on_signal() -> None:
         nonlocal asked
         if asked or not stoppable.stop():
-            task.cancel()
+            cancel()
             return
         asked = True
         logger.warning("stopping at the end of this step (again to stop at once)")
         loop.call_later(grace_s, on_late)
 
     def on_late() -> None:
-        if not stoppable.closing:
+        if not stoppable.closing and not cancelled:
             logger.warning("the step did not end within %g s: stopping at once", grace_s)
-            task.cancel()
+            cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)

@@ -57,9 +57,6 @@ class Run:
         folder: where to write.
         view: shows what happens.
         resume: the checkpoint to go on from.
-
-    Attributes:
-        closing: True once training has ended and been saved, and only engines and trainers are being closed.
     """
 
     def __init__(self, recipe: Recipe, folder: RunFolder, view: View, resume: Checkpoint | None = None) -> None:
@@ -70,8 +67,12 @@ class Run:
         self._progress = resume.progress() if resume else Progress()
         self._result = Result(folder=folder, progress=self._progress, checkpoint=resume)
         self._loop: Loop | None = None
-        self.closing = False
         self._step_started = time.monotonic()
+
+    @property
+    def closing(self) -> bool:
+        """True once training has ended: what is left is to save it, and to close engines and trainers."""
+        return self._loop is not None and self._loop.ended
 
     def stop(self) -> bool:
         """End at the next boundary between steps and save a checkpoint there; False where no step is under way."""
@@ -182,7 +183,6 @@ class Run:
         if self._progress.step != saved:
             await self._save(loop.trainers, loop.source)  # type: ignore[arg-type]
         self._result.stopped = self._progress.step < self.recipe.run.steps
-        self.closing = True
 
     def _report(self, step: int, trained: Mapping[str, Metrics], batch: Metrics, counted: Metrics) -> None:
         row: dict[str, float] = {**batch, **counted}
