@@ -1,6 +1,7 @@
 """`agar train` and `agar sft` around the training: what a resume finds, and what is said at the end."""
 
 import json
+import shutil
 from argparse import Namespace
 from pathlib import Path
 
@@ -104,3 +105,43 @@ def test_a_run_that_is_under_way_is_not_resumed(recipe):
             prepare(options("--run.steps", "7", resume=folder.path))
         assert (folder.path / "traces" / "step-000001.jsonl").exists(), "nothing was set aside"
     assert prepare(options(resume=folder.path))[0].config.run.steps == 3
+
+
+@pytest.mark.parametrize(("trained", "steps"), [(False, 3), (True, 7)])
+def test_an_override_that_is_refused_does_not_stay_unless_it_was_trained_with(recipe, monkeypatch, trained, steps):
+    _, folder, _ = prepare(options(str(recipe)))
+    folder.finish_checkpoint(folder.start_checkpoint(2), Progress(step=2), b"{}", keep=1)
+
+    async def refusing(self: Run) -> Result:
+        if trained:
+            self.folder.finish_checkpoint(self.folder.start_checkpoint(3), Progress(step=3), b"{}", keep=1)
+        raise ConfigError("resume with the same [[tasks]] tables")
+
+    monkeypatch.setattr(Run, "reinforce", refusing)
+    with pytest.raises(ConfigError, match="same"):
+        train.run(options("--run.steps", "7", resume=folder.path))
+    assert prepare(options(resume=folder.path))[0].config.run.steps == steps
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("tokenizer.json", '{"vocab": 1}', "tokenizer"),
+        ("chat_template.jinja", "{{ messages }}", "chat template"),
+        ("tokenizer_config.json", '{"chat_template": "x"}', "chat template"),
+    ],
+)
+def test_a_model_whose_link_leads_to_another_tokenizer_is_refused(tmp_path, recipe, model, name, content, what):
+    first = model.rename(tmp_path / "first")
+    model.symlink_to(first)
+    _, folder, _ = prepare(options(str(recipe)))
+    partial = folder.start_checkpoint(2)
+    shutil.copytree(first, partial / "main" / "hf")
+    folder.finish_checkpoint(partial, Progress(step=2), b"{}", keep=1)
+    assert prepare(options(resume=folder.path))[2] is not None
+    second = shutil.copytree(first, tmp_path / "second")
+    (second / name).write_text(content)
+    model.unlink()
+    model.symlink_to(second)
+    with pytest.raises(ConfigError, match=rf"the {what} of policies.main.model, {second}, is not that of the check"):
+        prepare(options(resume=folder.path))

@@ -64,6 +64,27 @@ def test_rewind_sets_evaluations_aside_that_a_resume_repeats(tmp_path):
     assert [path.name for path in (folder.path / "traces").iterdir()] == names[:1]
 
 
+def test_rewind_deletes_what_was_left_of_an_unfinished_checkpoint(tmp_path):
+    folder = RunFolder.create(tmp_path, "a")
+    checkpoint(folder, 2)
+    (folder.start_checkpoint(3) / "weights").write_bytes(b"much")
+    folder.rewind()
+    assert [path.name for path in (folder.path / "checkpoints").iterdir()] == ["step-000002"]
+
+
+@pytest.mark.parametrize("content", [None, "", "{"])
+def test_a_damaged_state_of_the_source_is_named_with_the_way_on(tmp_path, content):
+    folder = RunFolder.create(tmp_path, "a")
+    checkpoint(folder, 3)
+    state = folder.path / "checkpoints" / "step-000003" / "source.json"
+    state.unlink()
+    if content is not None:
+        state.write_text(content)
+    (found,) = folder.checkpoints()
+    with pytest.raises(ConfigError, match=r"step-000003 is damaged \(source.json: .*go on from the one before"):
+        found.source()
+
+
 @pytest.mark.parametrize("content", ["", "{", '{"steps": 3}', "[]"])
 def test_a_damaged_checkpoint_is_named_with_the_way_on(tmp_path, content):
     folder = RunFolder.create(tmp_path, "a")

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import socket
 import subprocess
 import sys
 import uuid
@@ -10,13 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from agar.errors import DeadlineError, MissingExtraError, to_install
+from agar.errors import DeadlineError, MissingExtraError, TrainerError, to_install
 from agar.trainer.config import ParallelConfig, PlacementConfig
 
 logger = logging.getLogger(__name__)
 
 _MARK = "AGAR_RAY_CLUSTER"
 _WATCHDOG_S = 40.0
+_KNOCK_S = 10.0
 _STARTS = 3
 _SPARE_CPUS = 16
 """Places in a local cluster for the ranks of other policies."""
@@ -43,6 +45,7 @@ class RayCluster:
         Raises:
             MissingExtraError: ray is not installed.
             DeadlineError: a local cluster did not start, however often it was tried.
+            TrainerError: there is no cluster at `placement.address`, or it is of another version.
         """
         try:
             import ray
@@ -60,7 +63,7 @@ class RayCluster:
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if self._placement.address is not None:
-            ray.init(address=self._placement.address, **quiet)
+            _join(ray, self._placement.address, quiet)
             return
         ranks = self._parallel.world_size
         # Ray counts CPUs, it does not bind them: ranks may outnumber cores, and trainers of other policies borrow this
@@ -142,6 +145,20 @@ class RayCluster:
             logger.warning("the watchdog of Ray's processes did not end within %g s and is killed", _WATCHDOG_S)
             watchdog.kill()
             watchdog.wait()
+
+
+def _join(ray: Any, address: str, quiet: dict[str, Any]) -> None:
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    try:
+        if host and port.isdigit():  # otherwise a name that Ray looks up, such as `auto`
+            socket.create_connection((host.strip("[]"), int(port)), _KNOCK_S).close()
+        ray.init(address=address, **quiet)
+    except (OSError, RuntimeError, ValueError, SystemExit) as error:
+        # Where nobody answers, Ray waits for more than a minute and then ends the process, without an exception.
+        raise TrainerError(
+            f"no Ray cluster can be joined at {address}: {error}; start one there (`ray start --head`), or set "
+            "policies.NAME.placement.address to one that runs"
+        ) from error
 
 
 def _start_watchdog(mark: str) -> subprocess.Popen[bytes]:

@@ -78,6 +78,10 @@ class Ranks:
         """
         if self._broken is not None:
             raise TrainerError(f"the trainer of {self.policy!r} has failed before: {self._broken}; load a checkpoint")
+        if not self._actors:
+            raise TrainerError(
+                f"the trainer of {self.policy!r} was asked to {what}, but it is not open: use it inside of `async with`"
+            )
         return await self._ask(what, [request(actor, rank) for rank, actor in enumerate(self._actors)], deadline_s)
 
     async def _ask(self, what: str, refs: Sequence[Any], deadline_s: float) -> list[Any]:

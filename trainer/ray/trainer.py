@@ -225,7 +225,12 @@ class RayPolicyTrainer:
                 deadline_s=self.config.timeouts.save_s,
             )
             record = {"digest": digest, "policy": self.policy, **self._progress()}
-            await asyncio.to_thread(finish, partial, place, record)
+            moving = asyncio.ensure_future(asyncio.to_thread(finish, partial, place, record))
+            try:
+                await asyncio.shield(moving)
+            except asyncio.CancelledError:
+                await moving  # or what is being moved would be deleted below
+                raise
         finally:
             await asyncio.to_thread(shutil.rmtree, partial, ignore_errors=True)
 

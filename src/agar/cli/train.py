@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from agar.cli.garbage import collecting_rarely
 from agar.cli.recipes import add_recipe, read_recipe, take_recipe
-from agar.errors import ConfigError
+from agar.errors import ConfigError, TrainerError
 
 if TYPE_CHECKING:
     from agar.config import Resolved
@@ -61,12 +61,15 @@ def changes(resolved: "Resolved[Recipe]", checkpoint: "Checkpoint | None", *, re
 def prepared(options: argparse.Namespace) -> "Iterator[tuple[Resolved[Recipe], RunFolder, Checkpoint | None]]":
     """Read and check the settings, and make or open the run folder, which is this process's own until the end.
 
+    Overrides of a resume stay in the folder, unless they are refused before anything was trained with them.
+
     Raises:
         ConfigError: something in them is wrong.
     """
     from agar.config import resolve
     from agar.recipe.config import Recipe
     from agar.recipe.folder import RunFolder
+    from agar.recipe.resume import check_tokenizers
 
     if options.resume is None:
         resolved = read_recipe(options)
@@ -83,9 +86,17 @@ def prepared(options: argparse.Namespace) -> "Iterator[tuple[Resolved[Recipe], R
     resolved.config.check(options.command)
     with folder.claimed():
         checkpoint = folder.rewind()
+        if checkpoint is not None:
+            check_tokenizers(resolved.config, checkpoint)
+        before = folder.recipe.read_text()
         if overrides:
             folder.save_recipe(resolved.json())
-        yield resolved, folder, checkpoint
+        try:
+            yield resolved, folder, checkpoint
+        except (ConfigError, TrainerError):
+            if folder.checkpoints()[-1:] == ([checkpoint] if checkpoint else []):  # nothing was trained with them
+                folder.save_recipe(before)
+            raise
 
 
 def train(recipe: "Recipe", folder: "RunFolder", checkpoint: "Checkpoint | None", *, training: bool) -> "Result":

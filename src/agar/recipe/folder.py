@@ -34,14 +34,26 @@ class Checkpoint:
         try:
             return Progress(**json.loads((self.path / "progress.json").read_text()))
         except (OSError, ValueError, TypeError) as error:
-            raise ConfigError(
-                f"the checkpoint {self.path} is damaged (progress.json: {error}): move it out of "
-                f"{self.path.parent} to go on from the one before"
-            ) from error
+            raise self._damaged("progress.json", error) from error
 
     def source(self) -> bytes:
-        """The state of the batch source."""
-        return (self.path / "source.json").read_bytes()
+        """The state of the batch source.
+
+        Raises:
+            ConfigError: the checkpoint is damaged.
+        """
+        try:
+            state = (self.path / "source.json").read_bytes()
+            json.loads(state)
+        except (OSError, ValueError) as error:
+            raise self._damaged("source.json", error) from error
+        return state
+
+    def _damaged(self, name: str, error: Exception) -> ConfigError:
+        return ConfigError(
+            f"the checkpoint {self.path} is damaged ({name}: {error}): move it out of {self.path.parent} to go on "
+            "from the one before"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +185,16 @@ class RunFolder:
     def rewind(self) -> Checkpoint | None:
         """Go back to the newest checkpoint: traces of what will be played again are set aside.
 
-        Those are the batches of later steps, and the evaluations from the checkpoint's own step on.
+        Those are the batches of later steps, and the evaluations from the checkpoint's own step on. What is left of a
+        checkpoint that was never finished is deleted; the run must be `claimed`, or it could be one under way.
 
         Returns:
             The checkpoint; None where there is none and the run starts over.
         """
         found = self.checkpoints()
         newest = found[-1] if found else None
+        for unfinished in (self.path / "checkpoints").glob(".*.partial"):
+            shutil.rmtree(unfinished, ignore_errors=True)
         step = newest.progress().step if newest else -1
         for trace in (self.path / "traces").glob("*-*.jsonl"):
             kind, at = trace.stem.split("-")[:2]

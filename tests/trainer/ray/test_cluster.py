@@ -1,13 +1,14 @@
 """Ray starts late on a busy machine; only that is tried again."""
 
 import logging
+import socket
 import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
 
-from agar.errors import DeadlineError
+from agar.errors import DeadlineError, TrainerError
 from agar.trainer.config import ParallelConfig, PlacementConfig
 from agar.trainer.ray.cluster import RayCluster
 
@@ -70,3 +71,32 @@ async def test_any_other_failure_is_raised_at_once(cluster, monkeypatch):
         await cluster.open()
     await cluster.close()
     assert ray.processes[0].wait(5) == -9
+
+
+def joining(address: str) -> RayCluster:
+    return RayCluster(PlacementConfig(address=address), ParallelConfig())
+
+
+async def test_an_address_where_nobody_answers_is_named_at_once(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", Ray([]))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    cluster = joining(f"127.0.0.1:{port}")
+    with pytest.raises(TrainerError, match=rf"no Ray cluster can be joined at 127.0.0.1:{port}: .*placement\.address"):
+        await cluster.open()
+    await cluster.close()
+
+
+@pytest.mark.parametrize("error", [SystemExit(15), ConnectionError("none found"), RuntimeError("version mismatch")])
+async def test_a_cluster_that_cannot_be_joined_does_not_end_the_process(monkeypatch, error):
+    ray = Ray([])
+
+    def init(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    cluster = joining("auto")
+    with pytest.raises(TrainerError, match=r"joined at auto"):
+        await cluster.open()
+    await cluster.close()

@@ -44,6 +44,11 @@ async def test_a_late_rank_is_named_and_the_trainer_stays_broken(ranks):
         await ranks.all(lambda actor, rank: None, what="anything", deadline_s=1)
 
 
+async def test_ranks_that_were_never_started_say_so(ranks):
+    with pytest.raises(TrainerError, match="'p' was asked to take step 1, but it is not open"):
+        await ranks.all(lambda actor, rank: None, what="take step 1", deadline_s=1)
+
+
 async def test_the_first_failure_ends_the_wait_for_the_others(ranks, monkeypatch):
     start = asyncio.get_running_loop().time()
     monkeypatch.setattr(module, "_GRACE_S", 0.1)

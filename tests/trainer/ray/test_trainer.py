@@ -3,8 +3,10 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ import pytest_asyncio
 
 from agar.errors import ConfigError, ShapeError, TrainerError
 from agar.trainer.config import OptimizerConfig, ParallelConfig, ScheduleConfig, TrainerConfig
+from agar.trainer.ray import trainer as module
+from agar.trainer.ray.checkpoints import finish
 from agar.trainer.ray.trainer import RayPolicyTrainer
 from agar.types import Batch, Receipt, Source, WeightUpdate
 
@@ -138,6 +142,26 @@ async def test_a_bad_batch_does_not_break_the_trainer(trainer, batch, batches):
         await trainer.step(foreign)
     before = trainer.steps
     assert (await trainer.step(batch))["trainer/steps"] == before + 1
+
+
+async def test_a_save_that_is_cancelled_while_it_is_moved_leaves_a_whole_checkpoint(trainer, tmp_path, monkeypatch):
+    moving, gone_on = threading.Event(), threading.Event()
+
+    def slowly(partial: Path, directory: Path, record: Mapping[str, Any]) -> None:
+        moving.set()
+        gone_on.wait(10)
+        finish(partial, directory, record)
+
+    monkeypatch.setattr(module, "finish", slowly)
+    saving = asyncio.create_task(trainer.save(tmp_path / "last"))
+    await asyncio.to_thread(moving.wait, 60)
+    saving.cancel()
+    await asyncio.sleep(0.2)
+    gone_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await saving
+    await trainer.load(tmp_path / "last")
+    assert [path.name for path in tmp_path.iterdir()] == ["last"]
 
 
 async def test_a_checkpoint_that_is_none_is_refused(trainer, tmp_path):

@@ -1,0 +1,42 @@
+"""What must still hold when a run goes on from a checkpoint."""
+
+import json
+from pathlib import Path
+
+from agar.errors import ConfigError
+from agar.recipe.config import Recipe
+from agar.recipe.folder import Checkpoint
+
+
+def check_tokenizers(recipe: Recipe, checkpoint: Checkpoint) -> None:
+    """Refuse a model folder whose tokenizer or chat template is no longer what the checkpoint was trained with.
+
+    Prompts are rendered with what lies in `policies.NAME.model`, and that may be a link that leads elsewhere by now;
+    the weights come from the checkpoint, to which other ids would be noise.
+
+    Raises:
+        ConfigError: they differ; names both folders.
+    """
+    for name, policy in recipe.policies.items():
+        saved = checkpoint.path / name / "hf"
+        if not saved.is_dir():  # the trainer says what is wrong with such a checkpoint
+            continue
+        for what, read in (("tokenizer", _tokenizer), ("chat template", _template)):
+            if read(policy.model) != read(saved):
+                raise ConfigError(
+                    f"the {what} of policies.{name}.model, {policy.model.resolve()}, is not that of the checkpoint "
+                    f"{saved}: give the model that the run began with, or begin a run from the checkpoint with "
+                    f"--policies.{name}.model {saved}"
+                )
+
+
+def _tokenizer(folder: Path) -> bytes | None:
+    path = folder / "tokenizer.json"
+    return path.read_bytes() if path.is_file() else None
+
+
+def _template(folder: Path) -> object:
+    alone, config = folder / "chat_template.jinja", folder / "tokenizer_config.json"
+    if alone.is_file():
+        return alone.read_text()
+    return json.loads(config.read_text()).get("chat_template") if config.is_file() else None
