@@ -27,6 +27,7 @@ from agar.sandbox.base import ExecResult
 from agar.types import AgentReport, AsyncEnvLike, Message, Outcome, SessionAccess, TaskRow, Turn
 
 _KEPT_CHARS = 20_000
+_KEY_SHOWN = "<session key>"
 _BLANK = re.compile(r"\{(prompt|base_url|model)\}")
 
 
@@ -163,7 +164,9 @@ class _Episode:
             artifacts = await Artifacts.collect(self.place, patterns)
         except ToolError:  # more than anybody wants to read: nothing is handed in
             artifacts = Artifacts(files={}, patterns=tuple(patterns))
-        return Turn(text=artifacts.to_text())
+        key, shown = self.session.id.encode(), _KEY_SHOWN.encode()
+        hidden = {self._hide(path): data.replace(key, shown) for path, data in artifacts.files.items()}
+        return Turn(text=replace(artifacts, files=hidden).to_text())
 
     def _fill(self, text: str, prompt: str) -> str:
         values = {"prompt": prompt, "base_url": self.base_url, "model": self.config.model}
@@ -171,7 +174,7 @@ class _Episode:
 
     def _hide(self, text: str) -> str:
         """Without the session key, which a program may print."""
-        return text.replace(self.session.id, "<session key>")
+        return text.replace(self.session.id, _KEY_SHOWN)
 
     def _meta(self) -> dict[str, Any]:
         return {

@@ -6,6 +6,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import aiohttp
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 ROUTING_KEY_HEADER = "X-SMG-Routing-Key"
 _UNAVAILABLE = {502, 503, 504}  # nobody there to answer: the router has no worker, or lost it; worth waiting for
 _BACKOFF_S = (0.05, 2.0)
+_LIVES_S = 10.0
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # the deadlines are ours
 
 
@@ -108,7 +110,8 @@ class RouterClient:
             routing_key: calls with the same key go to the same engine while it lives.
 
         Raises:
-            EngineRefused: the engine cannot serve the request; or it has images, and every try ended in HTTP 500.
+            EngineRefused: the engine cannot serve the request; or it has images, and engines that sample other
+                prompts answered every try with HTTP 500.
             EngineError: the request is malformed, or engines kept failing beyond `retries`.
             EngineAborted: engines kept giving the call up although no publish was on.
             DeadlineError: no reply within `call_timeout_s`, or the gate stayed closed beyond its deadline.
@@ -160,6 +163,11 @@ class RouterClient:
                 sampled = call.sampled()
                 self.counts["tokens"] += len(sampled)
                 return sampled
+            if images and reason == "http_500":
+                began = time.monotonic()
+                if not await self._lives(call, key):
+                    reason = "http_500_to_all"
+                spent_s += time.monotonic() - began
             if reason in {"aborted", "attempt_timeout"} and (self.gate.closed or self.gate.version != version):
                 self.counts["continued"] += 1  # a publish cut it: wait at the gate and go on
                 continue
@@ -189,6 +197,21 @@ class RouterClient:
                 )
             await asyncio.sleep(pause_s)
             spent_s += pause_s
+
+    async def _lives(self, call: Call, routing_key: str) -> bool:
+        """Whether the engine that failed on a prompt with images still samples: a dying one fails on every prompt."""
+        one = replace(call.sampling, max_tokens=1, json_schema=None)
+        try:
+            await self.gate.enter(self.gate_timeout_s)
+            try:
+                await self._post(Call(call.prompt[:1], one).body(), routing_key, min(self.attempt_timeout_s, _LIVES_S))
+            finally:
+                self.gate.leave()
+        except EngineRefused:
+            return True  # it answers
+        except Retry:
+            return False
+        return True
 
     def _check(self, ids: Ids, sampling: Sampling) -> None:
         if ids.ndim != 1 or not len(ids):

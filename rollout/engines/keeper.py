@@ -69,7 +69,7 @@ class Keeper:
             return "it does not generate"
         try:
             stamp = str((await control.info()).get("weight_version"))
-        except AgarError as error:
+        except (AgarError, OSError) as error:
             return str(error)
         # Somebody restarted an attached engine between two checks, or changed its weights.
         return "" if stamp == str(self._pool.version) else f"it serves version {stamp}, not {self._pool.version}"
@@ -83,7 +83,7 @@ class Keeper:
                 return False  # nobody can say what it holds now
             try:
                 await self._readmit()
-            except AgarError as error:
+            except (AgarError, OSError) as error:
                 logger.warning("engine %s cannot rejoin as it is: %s", self._engine.name, error)
                 return False
         self._pool.counts["engine_recoveries"] += 1

@@ -108,17 +108,21 @@ class WeightReceiver:
                 if engine.name not in missed and engine.state is EngineState.OUT:
                     try:
                         await pool.admit(engine)
-                    except EngineError as error:  # the router restarts, perhaps: the keeper tries again
-                        missed[engine.name] = str(error)
+                    except (AgarError, OSError) as error:  # the router restarts, perhaps: the keeper tries again
+                        missed[engine.name] = str(error) or repr(error)
                         await self._reject([engine], missed)
+        if not self._serving():
+            await self._until_some_engine_serves(update.version, missed)
+            missed = {name: why for name, why in missed.items() if name not in self._serving()}
+        engines = tuple(sorted({*proofs, *self._serving()} - set(missed)))
         pool.counts["publishes"] += 1
         seconds = time.monotonic() - began
-        logger.info("version %d is on %d engines after %.3f s", update.version, len(set(proofs) - set(missed)), seconds)
+        logger.info("version %d is on %d engines after %.3f s", update.version, len(engines), seconds)
         return Receipt(
             version=update.version,
             digest=update.digest,
             checksum=checksum,
-            engines=tuple(sorted(set(proofs) - set(missed))),
+            engines=engines,
             missed=missed,
             probe_gap=max(proof.gap for name, proof in proofs.items() if name not in unproven),
             seconds=seconds,
@@ -134,11 +138,32 @@ class WeightReceiver:
                 raise PublishError(f"no engine can receive weights ({states}): look at the logs in {pool.run_dir}")
             await asyncio.sleep(_LOOK_AGAIN_S)
 
+    def _serving(self) -> set[str]:
+        return {engine.name for engine in self._pool.engines if engine.state is EngineState.SERVING}
+
+    async def _until_some_engine_serves(self, version: int, missed: dict[str, str]) -> None:
+        """Wait for a keeper to admit an engine, where none of those that proved the weights could be admitted."""
+        pool = self._pool
+        until = time.monotonic() + pool.config.start_timeout_s
+        while not self._serving():
+            if all(engine.state is EngineState.LOST for engine in pool.engines) or time.monotonic() > until:
+                states = "; ".join(
+                    f"{engine.name} is {engine.state.value}: {missed.get(engine.name, 'it left meanwhile')}"
+                    for engine in pool.engines
+                )
+                error = PublishError(
+                    f"version {version} is proven, but no engine serves it ({states}): look at the logs of the router "
+                    f"and the engines in {pool.run_dir}, or raise engines.start_timeout_s"
+                )
+                pool.gate.break_with(EngineError(f"calls are refused since a publish failed: {error}"))
+                raise error
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
     async def _deliver(self, engine: ManagedEngine, update: WeightUpdate) -> Proof | str:
         try:
             return await deliver(engine.control, update, timeout_s=self._pool.config.publish_timeout_s)
-        except AgarError as error:
-            return str(error)
+        except (AgarError, OSError) as error:
+            return str(error) or repr(error)
 
     async def _reject(self, engines: list[ManagedEngine], reasons: dict[str, str]) -> None:
         for engine in engines:

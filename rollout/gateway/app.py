@@ -81,9 +81,11 @@ class _Endpoints:
         if session is None:
             return _failed(MESSAGES, UNKNOWN_KEY)
         try:
-            body = await self.body(_headers(request.scope), request.receive)
-            call = read_conversation(body, self.tools, session.messages)
-            return Response(orjson.dumps({"input_tokens": session.count(call)}), media_type=_JSON)
+            with session.counting():
+                body = await self.body(_headers(request.scope), request.receive)
+                call = read_conversation(body, self.tools, session.messages)
+                counted = session.count(call)
+            return Response(orjson.dumps({"input_tokens": counted}), media_type=_JSON)
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception as error:

@@ -1,9 +1,10 @@
 """One recording session: plan, generate, parse, commit; the same for HTTP callers and for callers in this process."""
 
 import asyncio
+import contextlib
 import functools
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,19 @@ class GatewaySession:
             said = (*call.messages[call.remember :], reply.turn.message())
             self.messages.remember(reply, call.model or self.policy, said, call.tools)
         return reply
+
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[None]:
+        """Around a `count` and the arrival of its request: it takes the room of one call.
+
+        Raises:
+            BusyError: too many calls are under way.
+        """
+        self._in_flight.enter(1)
+        try:
+            yield
+        finally:
+            self._in_flight.leave(1)
 
     def count(self, call: ModelCall) -> int:
         """How many tokens the prompt of a call has; records nothing.

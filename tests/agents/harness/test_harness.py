@@ -341,6 +341,14 @@ async def test_files_that_it_leaves_are_its_answer_where_the_environment_judges_
     assert (trace.outcome, trace.reward.total) == (Outcome.COMPLETED, 1.0), trace.reason
 
 
+async def test_files_that_it_leaves_are_kept_without_its_key(playing, program):
+    code = "ask('What?'); key = os.environ['OPENAI_API_KEY']; open(f'{key}.txt', 'w').write(f'a {key} b')"
+    async with playing("right") as play:
+        trace = await play(program(code), env=Mended)
+        assert dict(play.env.artifacts.files) == {"a.txt": b"wrong", "<session key>.txt": b"a <session key> b"}
+    assert trace.outcome is Outcome.COMPLETED, trace.reason
+
+
 async def test_more_files_than_anybody_reads_are_none(playing, program):
     code = "ask('What?'); [open(f'{n}.txt', 'wb').truncate(200 << 20) for n in range(2)]"
     async with playing("right") as play:

@@ -9,6 +9,7 @@ from agar.rollout.engines.client import ROUTING_KEY_HEADER, RouterClient
 from agar.rollout.engines.fake import FakeEngine
 from agar.rollout.engines.gate import Gate
 from agar.rollout.engines.hashlm import HashLM
+from agar.rollout.engines.streamed import Retry
 from agar.types import Finish, Sampling, SeeingEngine
 
 IDS = np.array([1, 2, 3], dtype=np.int32)
@@ -64,14 +65,31 @@ async def test_images_go_along_where_there_are_any(monkeypatch):
     assert isinstance(client, SeeingEngine)
 
 
-async def test_images_on_which_every_try_fails_are_refused():
+async def test_images_on_which_every_try_fails_are_refused(monkeypatch):
     async with FakeEngine() as engine, RouterClient(engine.url, retries=1) as client:
-        engine.fail("error", count=4)
+        post = client._post
+
+        async def fail_on_images(body, *rest):
+            if b"image_data" in body:
+                raise Retry("http_500")
+            return await post(body, *rest)
+
+        monkeypatch.setattr(client, "_post", fail_on_images)
         with pytest.raises(EngineRefused, match="HTTP 500, each of 2 times: leave the images out"):
             await client.generate_seeing(IDS, sampling(), images=["data:cut"], routing_key="k")
+        engine.fail("error", count=2)
         with pytest.raises(EngineError, match="'http_500'") as caught:
             await client.generate(IDS, sampling(), routing_key="k")
         assert not isinstance(caught.value, EngineRefused)
+
+
+async def test_images_are_not_refused_for_what_an_engine_answers_that_fails_on_every_prompt():
+    async with FakeEngine() as engine, RouterClient(engine.url, retries=1) as client:
+        engine.fail("error", count=100)
+        with pytest.raises(EngineError, match="'http_500_to_all'") as caught:
+            await client.generate_seeing(IDS, sampling(), images=["data:whole"], routing_key="k")
+        assert not isinstance(caught.value, EngineRefused)
+        assert client.counts["retried_http_500_to_all"] == 2
 
 
 async def test_images_beside_which_something_else_fails_are_not_refused():

@@ -184,12 +184,12 @@ async def test_engine_that_missed_a_publish_leaves_the_router_and_rejoins_with_c
 
 async def test_a_router_that_takes_no_engine_back_leaves_a_proven_publish_proven(update, monkeypatch):
     async with attached(2, health_interval_s=60) as (_, pool):
-        left = ["the router restarts"]
+        left = [OSError("too many open files"), EngineError("the router restarts")]
         admit = pool.admit
 
         async def admit_later(engine):
             if engine is pool.engines[1] and left:
-                raise EngineError(left.pop())
+                raise left.pop()
             await admit(engine)
 
         monkeypatch.setattr(pool, "admit", admit_later)
@@ -200,6 +200,40 @@ async def test_a_router_that_takes_no_engine_back_leaves_a_proven_publish_proven
         await until(lambda: pool.engines[1].state is EngineState.SERVING)
         sampled = await pool.client().generate(IDS, sampling(), routing_key="k")
         assert set(sampled.policy_versions.tolist()) == {2}
+
+
+@pytest.mark.parametrize("error", [EngineError("the router restarts"), OSError(errno.EMFILE, "no file")])
+async def test_a_proven_publish_waits_until_an_engine_is_admitted(update, monkeypatch, error):
+    async with attached(health_interval_s=60) as (_, pool):
+        await pool.receive(update("a", 1))
+        left, admit = [error, error], pool.admit  # the keeper's first try fails, too
+
+        async def admit_later(engine):
+            if left:
+                raise left.pop()
+            await admit(engine)
+
+        monkeypatch.setattr(pool, "admit", admit_later)
+        pool.engines[0].state = EngineState.OUT
+        receipt = await pool.receive(update("b", 2))
+        assert (receipt.engines, receipt.missed) == (("engine-0",), {})
+        sampled = await pool.client().generate(IDS, sampling(), routing_key="k")
+        assert set(sampled.policy_versions.tolist()) == {2}
+
+
+async def test_a_proven_publish_that_no_engine_comes_to_serve_is_an_error_that_names_them(update, monkeypatch):
+    async with attached(health_interval_s=60) as (_, pool):
+
+        async def admit(engine):
+            raise EngineError("the router is full")
+
+        monkeypatch.setattr(pool, "admit", admit)
+        monkeypatch.setattr(pool, "config", pool.config.model_copy(update={"start_timeout_s": 0.5}))
+        pool.engines[0].state = EngineState.OUT
+        with pytest.raises(PublishError, match=r"no engine serves it \(engine-0 is .*: the router is full\)"):
+            await pool.receive(update("b", 2))
+        with pytest.raises(EngineError, match="since a publish failed"):
+            await pool.client().generate(IDS, sampling(), routing_key="k")
 
 
 async def test_a_keeper_that_failed_refuses_calls_over_a_publish(update, monkeypatch):

@@ -80,6 +80,34 @@ async def test_a_call_beyond_the_limit_is_told_to_come_again_in_its_dialect(stal
     assert gateway.metrics()["gateway/refused_calls_count"] == 6
 
 
+@pytest.mark.parametrize("limit", ["calls_in_flight", "session_calls_in_flight"])
+async def test_a_count_of_tokens_takes_the_room_of_a_call_while_its_body_arrives_and_gives_it_back(
+    engine, family, limit
+):
+    arriving, rest = asyncio.Event(), asyncio.Event()
+
+    async def slow():
+        yield b'{"messages": [{"role": "user", '
+        arriving.set()
+        await rest.wait()
+        yield b'"content": "Start."}]}'
+
+    async with serving(engine, family, **{limit: 1}) as gateway, httpx.AsyncClient() as http:
+        session = opened(gateway)
+        url, headers = f"{session.path_url}/messages/count_tokens", {"content-type": "application/json"}
+        counting = asyncio.create_task(http.post(url, content=slow(), headers=headers))
+        await arriving.wait()
+        await until(lambda: gateway.metrics()["gateway/calls_in_flight_count"] == 1)
+        for path, body in {**BODIES, "/v1/messages/count_tokens": {"messages": [ASK]}}.items():
+            reply = await http.post(session.path_url.removesuffix("/v1") + path, json=body)
+            assert (reply.status_code, reply.headers["retry-after"]) == (429, "1")
+        rest.set()
+        assert (await counting).json()["input_tokens"] > 0
+        assert (await http.post(url, content=b"{", headers=headers)).status_code == 400
+        assert (await http.post(url, json={"messages": [ASK]})).status_code == 200
+        assert gateway.metrics()["gateway/calls_in_flight_count"] == 0
+
+
 async def test_official_clients_come_again_and_get_their_reply(stalling, family):
     async with serving(stalling, family, calls_in_flight=1) as gateway:
         busy, session = opened(gateway), opened(gateway)
