@@ -68,7 +68,8 @@ class Harness:
             report = await episode.play(env, observation)
             if self.config.artefacts and self.config.artefacts_dir is not None:
                 kept = await keep_artefacts(place, self.config.artefacts, self.config.artefacts_dir, name=task.key)
-                report = replace(report, meta={**report.meta, "artefacts": kept})
+                named = {"files": [episode.hide(path) for path in kept["files"]]} if "files" in kept else {}
+                report = replace(report, meta={**report.meta, "artefacts": {**kept, **named}})
         return report
 
     async def aclose(self) -> None:
@@ -129,7 +130,7 @@ class _Episode:
             )
         finally:
             self.session.hang_up()  # whoever called from there is gone
-        result = replace(result, stdout=self._hide(result.stdout), stderr=self._hide(result.stderr))
+        result = replace(result, stdout=self.hide(result.stdout), stderr=self.hide(result.stderr))
         self.runs.append(result)
         return result
 
@@ -157,7 +158,7 @@ class _Episode:
             data = await self.place.read(self.config.answer_file)
         except ToolError:  # no file, no answer
             return Turn()
-        return Turn(text=self._hide(data.decode("utf-8", "replace")).strip())
+        return Turn(text=self.hide(data.decode("utf-8", "replace")).strip())
 
     async def _files(self, patterns: Sequence[str]) -> Turn:
         try:
@@ -165,14 +166,14 @@ class _Episode:
         except ToolError:  # more than anybody wants to read: nothing is handed in
             artifacts = Artifacts(files={}, patterns=tuple(patterns))
         key, shown = self.session.id.encode(), _KEY_SHOWN.encode()
-        hidden = {self._hide(path): data.replace(key, shown) for path, data in artifacts.files.items()}
+        hidden = {self.hide(path): data.replace(key, shown) for path, data in artifacts.files.items()}
         return Turn(text=replace(artifacts, files=hidden).to_text())
 
     def _fill(self, text: str, prompt: str) -> str:
         values = {"prompt": prompt, "base_url": self.base_url, "model": self.config.model}
         return _BLANK.sub(lambda found: values[found[1]], text)
 
-    def _hide(self, text: str) -> str:
+    def hide(self, text: str) -> str:
         """Without the session key, which a program may print."""
         return text.replace(self.session.id, _KEY_SHOWN)
 

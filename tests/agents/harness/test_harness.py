@@ -288,6 +288,7 @@ async def test_its_artefacts_are_kept_and_links_are_not_followed(playing, progra
 os.makedirs("out/deep")
 open("out/deep/a.json", "w").write("1")
 open("fix.patch", "w").write("2")
+open(f"{{os.environ['OPENAI_API_KEY']}}.patch", "w").write("4")
 open("other", "w").write("3")
 os.symlink("{tmp_path}/secret", "out/stolen.json")
 os.symlink("{tmp_path}", "out/folder")
@@ -299,7 +300,7 @@ print(ask("What?"))
     async with playing() as play:
         trace = await play(config, task=TaskRow(key="a task/7"))
     kept = trace.meta["agent"]["artefacts"]
-    assert kept["files"] == ["fix.patch", "out/deep/a.json"]
+    assert sorted(kept["files"]) == ["<session key>.patch", "fix.patch", "out/deep/a.json"]
     assert kept["skipped"] == {"symlink": 2}
     [folder] = (tmp_path / "kept").iterdir()
     assert folder.name.startswith("a-task-7-")
