@@ -145,3 +145,24 @@ def test_a_model_whose_link_leads_to_another_tokenizer_is_refused(tmp_path, reci
     model.symlink_to(second)
     with pytest.raises(ConfigError, match=rf"the {what} of policies.main.model, {second}, is not that of the check"):
         prepare(options(resume=folder.path))
+
+
+def test_a_checkpoint_that_cannot_be_used_is_refused_before_anything_is_set_aside(recipe):
+    _, folder, _ = prepare(options(str(recipe)))
+    saved = folder.finish_checkpoint(folder.start_checkpoint(2), Progress(step=2), b"{}", keep=1)
+    (saved.path / "source.json").write_text("{")
+    (folder.path / "traces").mkdir()
+    (folder.path / "traces" / "step-000003.jsonl").write_text("x\n")
+    with pytest.raises(ConfigError, match=r"step-000002 is damaged \(source.json"):
+        prepare(options(resume=folder.path))
+    assert (folder.path / "traces" / "step-000003.jsonl").exists()
+
+
+def test_a_tokenizer_config_that_cannot_be_read_is_named(recipe, model):
+    _, folder, _ = prepare(options(str(recipe)))
+    partial = folder.start_checkpoint(2)
+    shutil.copytree(model, partial / "main" / "hf")
+    folder.finish_checkpoint(partial, Progress(step=2), b"{}", keep=1)
+    (model / "tokenizer_config.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"tokenizer_config.json cannot be read"):
+        prepare(options(resume=folder.path))

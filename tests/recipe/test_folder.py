@@ -4,6 +4,7 @@ import pytest
 
 from agar.errors import ConfigError
 from agar.loop import Progress
+from agar.recipe import folder as module
 from agar.recipe.folder import RunFolder
 
 
@@ -70,6 +71,23 @@ def test_rewind_deletes_what_was_left_of_an_unfinished_checkpoint(tmp_path):
     (folder.start_checkpoint(3) / "weights").write_bytes(b"much")
     folder.rewind()
     assert [path.name for path in (folder.path / "checkpoints").iterdir()] == ["step-000002"]
+
+
+def test_a_checkpoint_that_is_half_deleted_is_none(tmp_path, monkeypatch):
+    folder = RunFolder.create(tmp_path, "a")
+    checkpoint(folder, 2)
+
+    def killed(path, **_):
+        if path.exists():
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint(folder, 3, keep=1)
+    monkeypatch.undo()
+    assert [found.progress().step for found in folder.checkpoints()] == [3]
+    folder.rewind()
+    assert [path.name for path in (folder.path / "checkpoints").iterdir()] == ["step-000003"]
 
 
 @pytest.mark.parametrize("content", [None, "", "{"])

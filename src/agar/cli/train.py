@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from agar.cli.garbage import collecting_rarely
 from agar.cli.recipes import add_recipe, read_recipe, take_recipe
-from agar.errors import ConfigError, TrainerError
+from agar.errors import AgarError, ConfigError
 
 if TYPE_CHECKING:
     from agar.config import Resolved
@@ -69,7 +69,7 @@ def prepared(options: argparse.Namespace) -> "Iterator[tuple[Resolved[Recipe], R
     from agar.config import resolve
     from agar.recipe.config import Recipe
     from agar.recipe.folder import RunFolder
-    from agar.recipe.resume import check_tokenizers
+    from agar.recipe.resume import check
 
     if options.resume is None:
         resolved = read_recipe(options)
@@ -85,15 +85,15 @@ def prepared(options: argparse.Namespace) -> "Iterator[tuple[Resolved[Recipe], R
     resolved = resolve(Recipe, files=[folder.recipe], overrides=overrides)
     resolved.config.check(options.command)
     with folder.claimed():
+        for newest in folder.checkpoints()[-1:]:  # before anything is set aside
+            check(resolved.config, newest)
         checkpoint = folder.rewind()
-        if checkpoint is not None:
-            check_tokenizers(resolved.config, checkpoint)
         before = folder.recipe.read_text()
         if overrides:
             folder.save_recipe(resolved.json())
         try:
             yield resolved, folder, checkpoint
-        except (ConfigError, TrainerError):
+        except AgarError:
             if folder.checkpoints()[-1:] == ([checkpoint] if checkpoint else []):  # nothing was trained with them
                 folder.save_recipe(before)
             raise

@@ -52,7 +52,7 @@ class Checkpoint:
     def _damaged(self, name: str, error: Exception) -> ConfigError:
         return ConfigError(
             f"the checkpoint {self.path} is damaged ({name}: {error}): move it out of {self.path.parent} to go on "
-            "from the one before"
+            "from the one before, or to start over where there is none"
         )
 
 
@@ -216,8 +216,17 @@ class RunFolder:
         (partial / "source.json").write_bytes(source)
         (partial / "progress.json").write_text(json.dumps(asdict(progress)))
         final = partial.with_name(f"step-{progress.step:06d}")
-        shutil.rmtree(final, ignore_errors=True)
+        if final.exists():
+            _delete(final)
         os.replace(partial, final)
         for old in self.checkpoints()[:-keep]:
-            shutil.rmtree(old.path)
+            _delete(old.path)
         return Checkpoint(final)
+
+
+def _delete(checkpoint: Path) -> None:
+    """Delete one so that what a kill leaves of it does not pass for a checkpoint: `rewind` sweeps it."""
+    partial = checkpoint.with_name(f".{checkpoint.name}.old.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    os.rename(checkpoint, partial)
+    shutil.rmtree(partial)

@@ -1,4 +1,4 @@
-"""What must still hold when a run goes on from a checkpoint."""
+"""What must hold before a run goes on from a checkpoint."""
 
 import json
 from pathlib import Path
@@ -8,15 +8,17 @@ from agar.recipe.config import Recipe
 from agar.recipe.folder import Checkpoint
 
 
-def check_tokenizers(recipe: Recipe, checkpoint: Checkpoint) -> None:
-    """Refuse a model folder whose tokenizer or chat template is no longer what the checkpoint was trained with.
+def check(recipe: Recipe, checkpoint: Checkpoint) -> None:
+    """Refuse, before anything has started, a checkpoint that is damaged or that is not of the recipe's tokenizers.
 
     Prompts are rendered with what lies in `policies.NAME.model`, and that may be a link that leads elsewhere by now;
     the weights come from the checkpoint, to which other ids would be noise.
 
     Raises:
-        ConfigError: they differ; names both folders.
+        ConfigError: it is damaged; or tokenizer or chat template differ, which names both folders.
     """
+    checkpoint.progress()
+    checkpoint.source()
     for name, policy in recipe.policies.items():
         saved = checkpoint.path / name / "hf"
         if not saved.is_dir():  # the trainer says what is wrong with such a checkpoint
@@ -39,4 +41,9 @@ def _template(folder: Path) -> object:
     alone, config = folder / "chat_template.jinja", folder / "tokenizer_config.json"
     if alone.is_file():
         return alone.read_text()
-    return json.loads(config.read_text()).get("chat_template") if config.is_file() else None
+    if not config.is_file():
+        return None
+    try:
+        return json.loads(config.read_text()).get("chat_template")
+    except (ValueError, AttributeError) as error:
+        raise ConfigError(f"{config} cannot be read: {error}; give a model folder that is whole") from error
