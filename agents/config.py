@@ -27,6 +27,17 @@ class ChatConfig(BaseConfig):
     gateway answers from its ledger if the first one got through: nothing is sampled twice."""
 
 
+class HarnessSandbox(SandboxSpec):
+    """A sandbox with room for an agent program."""
+
+    memory_mib: int = Field(2048, ge=16)
+    """Memory of all its processes and of the files it has written, in MiB."""
+    pids: int = Field(256, ge=8)
+    """Processes and threads at one time."""
+    disk_mib: int = Field(256, ge=1)
+    """Size of everything it may write (`/work`, `/tmp` and `/dev/shm` together), in MiB; held in memory."""
+
+
 class HarnessConfig(BaseConfig):
     """A harness: an existing program plays, which is given the task and whose last word is the answer.
 
@@ -56,12 +67,17 @@ class HarnessConfig(BaseConfig):
     isolation: Literal["sandbox", "none"] = "sandbox"
     """`sandbox`: it sees its folder, system programs, `sandbox.mounts` and the gateway. `none`: it runs as you and can
     do whatever you can; for programs that do not run what a model wrote."""
-    sandbox: SandboxSpec = SandboxSpec(memory_mib=2048, pids=256, disk_mib=256)
+    sandbox: HarnessSandbox = HarnessSandbox()
     """The sandbox, where there is one. Its network is always the gateway; its time and output are the harness's."""
     artefacts: tuple[str, ...] = ()
     """Patterns of files in its folder that are kept, such as `*.patch` or `out/**/*.json`."""
     artefacts_dir: Path | None = None
     """Where they are kept, in a folder for each episode."""
+
+    @field_validator("sandbox", mode="before")
+    @classmethod
+    def _any_spec(cls, sandbox: object) -> object:
+        return sandbox.model_dump() if type(sandbox) is SandboxSpec else sandbox
 
     @field_validator("env")
     @classmethod

@@ -5,12 +5,13 @@ Its scores are reasoning-gym's own, between 0 and 1.
 """
 
 import json
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from agar.envs.adapters.readable import UNREADABLE, readable
 from agar.envs.registry import register
+from agar.envs.rewards.extract import tagged
 from agar.envs.single_turn import SingleTurnEnv
 from agar.envs.spaces import Observation
 from agar.envs.tasks import GeneratedTasks, TaskSet, check_split
@@ -30,7 +31,7 @@ SIZES = {"train": 65_536, "heldout": 4_096}
 
 _SEEDS = {"train": 0, "heldout": 1_000_000}  # task i is drawn from seed + i, so the splits share no seed
 _SMALLER = 8
-_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+_tagged = tagged("answer")
 _GOLD = ("possible_answer", "example_answer", "example_correct_answer")
 """Where a data set whose answer is not unique keeps one that is right."""
 
@@ -57,9 +58,11 @@ class ReasoningGym(SingleTurnEnv):
 
     def grade(self, action: Turn) -> float:
         """The data set's score."""
-        found = _ANSWER.findall(action.text)
-        answer = found[-1] if found else action.text
-        return float(self._data().score_answer(answer.strip(), self._entry()))
+        found, entry = _tagged(action.text), self._entry()
+        answer = (action.text if found is None else found).strip()
+        if not readable(self.dataset, answer, entry):
+            answer = UNREADABLE
+        return float(self._data().score_answer(answer, entry))
 
     def gold(self) -> str | None:
         """The data set's own answer; None where it keeps none."""

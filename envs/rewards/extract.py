@@ -56,11 +56,18 @@ def _closing(reply: str, begin: int) -> int | None:
 
 def tagged(tag: str) -> Extract:
     """What stands in the last `<tag>…</tag>`."""
-    pattern = re.compile(rf"<{re.escape(tag)}>(.*?)</{re.escape(tag)}>", re.DOTALL)
+    opening, closing = f"<{tag}>", f"</{tag}>"
 
     def find(reply: str) -> str | None:
-        found = pattern.findall(reply)
-        return found[-1].strip() if found else None
+        # No pattern: one would look through the rest of a reply anew for each tag that is never closed.
+        found, at = None, 0
+        while (begin := reply.find(opening, at)) >= 0:
+            begin += len(opening)
+            end = reply.find(closing, begin)
+            if end < 0:
+                break
+            found, at = reply[begin:end], end + len(closing)
+        return None if found is None else found.strip()
 
     return find
 

@@ -14,7 +14,7 @@ _SIGNS = str.maketrans({
 _DELIMITERS = re.compile(r"(?<!\\)\\[()\[\]]|\\?\$|\\(?:left|right|displaystyle)(?![a-zA-Z])|\\[!;:]")
 _THOUSANDS = re.compile(r"(?<=\d)(?:\\,|\{,\})(?=\d{3}(?!\d))")
 _BOLD = re.compile(r"\*\*(.*)\*\*|__(.*)__|\*([^*]*)\*", re.DOTALL)
-_SPACES = re.compile(r"(?<![\d\s])\s+|\s+(?![\d\s])")
+_SPACES = re.compile(r"(?<![\d\s])\s+|(?<!\s)\s+(?![\d\s])")  # a run is tried from its beginning alone
 _NAME = re.compile(r"^[a-zA-Z](?:\([a-zA-Z]\))?\s*=(?!=)\s*")
 
 _GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")

@@ -389,6 +389,15 @@ def test_a_recipe_may_name_a_harness(tmp_path):
     assert (agent.config.output_bytes, agent.config.isolation) == (5000, "sandbox")
 
 
+def test_its_sandbox_keeps_its_room_whatever_else_is_set_of_it():
+    config = HarnessConfig.model_validate({"command": ("true",), "sandbox": {"cpus": 2}})
+    assert (config.sandbox.memory_mib, config.sandbox.pids, config.sandbox.disk_mib) == (2048, 256, 256)
+    assert HarnessConfig(command=("true",), sandbox=SandboxSpec(pids=9)).sandbox.model_dump() == {
+        **SandboxSpec().model_dump(),
+        "pids": 9,
+    }
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [

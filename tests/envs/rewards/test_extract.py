@@ -1,6 +1,11 @@
 """Where an answer stands."""
 
+import re
+import time
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agar.envs.rewards.extract import after, boxed, gold_of, last_line, several_boxed, tagged, whole
 from agar.errors import EnvError
@@ -66,3 +71,15 @@ def test_what_is_no_answer_is_refused(told, value):
 )
 def test_boxes_side_by_side_are_several_answers(reply, several):
     assert several_boxed(reply) is several
+
+
+@given(st.lists(st.sampled_from(["<a>", "</a>", "x", "\n", "<a", ">"]), max_size=12).map("".join))
+def test_what_is_tagged_is_what_the_pattern_finds(text):
+    found = re.findall(r"<a>(.*?)</a>", text, re.DOTALL)
+    assert tagged("a")(text) == (found[-1].strip() if found else None)
+
+
+def test_tags_that_are_never_closed_cost_no_more_than_their_length():
+    began = time.process_time()
+    assert tagged("answer")("<answer>1</answer>" + "<answer>" * 100_000) == "1"
+    assert time.process_time() - began < 2  # with a pattern it took minutes

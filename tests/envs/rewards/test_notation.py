@@ -1,10 +1,14 @@
 """How answers are written."""
 
+import re
+import time
 from fractions import Fraction
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from agar.envs.rewards.notation import clean, comparable, number, plain, unnamed, without_unit
+from agar.envs.rewards.notation import _SPACES, clean, comparable, number, plain, unnamed, without_unit
 
 
 @pytest.mark.parametrize(
@@ -68,3 +72,15 @@ def test_what_a_parser_may_pass_over_must_stand_in_both():
         ("x = y = 5", "5"),
     ):
         assert not comparable(said, right), said
+
+
+@given(st.text(alphabet="1a \t,", max_size=12))
+def test_the_same_spaces_go_wherever_a_run_is_tried_from(text):
+    kept = re.sub(r"(?<![\d\s])\s+|\s+(?![\d\s])", "", text)
+    assert _SPACES.sub("", text) == kept
+
+
+def test_spaces_without_end_cost_no_more_than_their_length():
+    began = time.process_time()
+    plain("5" + r"\," * 50_000 + "5")
+    assert time.process_time() - began < 2
