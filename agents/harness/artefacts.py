@@ -25,16 +25,15 @@ async def keep_artefacts(place: Place, patterns: Sequence[str], folder: Path, *,
 
     Returns:
         `folder`, `files` (relative paths), `skipped` (left out, by reason and count); or `error`, where the program
-        left more than is copied.
+        left more than is copied, or the folder cannot be written.
     """
-    target = folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}-{secrets.token_hex(4)}"
-    everything = await asyncio.to_thread(_beside, folder)
-    with everything:
-        try:
-            transfer = await place.get(".", Path(everything.name))
-        except ToolError as error:
-            return {"error": str(error)}
-        files = await asyncio.to_thread(_move, Path(everything.name), patterns, target)
+    target = folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)[:100]}-{secrets.token_hex(4)}"
+    try:
+        with await asyncio.to_thread(_beside, folder) as everything:
+            transfer = await place.get(".", Path(everything))
+            files = await asyncio.to_thread(_move, Path(everything), patterns, target)
+    except (ToolError, OSError) as error:  # the episode has been judged: no disk that is full may take that back
+        return {"error": str(error)}
     return {"folder": str(target), "files": files, "skipped": dict(transfer.skipped)}
 
 

@@ -12,6 +12,7 @@ before the first reply, or because an engine failed, no model had a part in (`in
 
 import asyncio
 import contextlib
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,8 @@ from agar.envs.artifacts import Artifacts
 from agar.errors import EnvError, ToolError
 from agar.sandbox.base import ExecResult
 from agar.types import AgentReport, AsyncEnvLike, Message, Outcome, SessionAccess, TaskRow, Turn
+
+logger = logging.getLogger(__name__)
 
 _KEPT_CHARS = 20_000
 _KEY_SHOWN = "<session key>"
@@ -68,8 +71,12 @@ class Harness:
             report = await episode.play(env, observation)
             if self.config.artefacts and self.config.artefacts_dir is not None:
                 kept = await keep_artefacts(place, self.config.artefacts, self.config.artefacts_dir, name=task.key)
-                named = {"files": [episode.hide(path) for path in kept["files"]]} if "files" in kept else {}
-                report = replace(report, meta={**report.meta, "artefacts": {**kept, **named}})
+                if "error" in kept:
+                    kept["error"] = episode.hide(kept["error"])
+                    logger.warning("the artefacts of %s could not be kept: %s", task.key, kept["error"])
+                else:
+                    kept["files"] = [episode.hide(path) for path in kept["files"]]
+                report = replace(report, meta={**report.meta, "artefacts": kept})
         return report
 
     async def aclose(self) -> None:

@@ -97,7 +97,8 @@ class PolicyGradientConfig(BaseConfig):
     constant_tokens: int = Field(1024, ge=1)
     """Tokens per trajectory by which the `constant` reduction divides: the budget of an episode's replies."""
     kl_coef: float = Field(0.0, ge=0)
-    """Weight of the KL to the reference policy in the loss; above 0, samples need reference log-probs."""
+    """Weight of the KL to the reference policy in the loss; above 0, samples need reference log-probs, which a recipe
+    cannot give yet, and refuses."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     """Estimator of that KL. The gradient of a plain k1 is zero in expectation: use it with `kl_unbiased`."""
     kl_unbiased: bool = False

@@ -318,6 +318,23 @@ async def test_artefacts_too_large_to_copy_are_named_not_kept(playing, program, 
     assert list((tmp_path / "kept").iterdir()) == []
 
 
+async def test_artefacts_that_cannot_be_written_do_not_take_the_reward_back(playing, program, tmp_path, caplog):
+    (tmp_path / "kept").write_text("a file, where a folder should be")
+    config = program("print(ask('What?'))", artefacts=("*.patch",), artefacts_dir=tmp_path / "kept")
+    async with playing() as play:
+        trace = await play(config)
+    assert (trace.outcome, trace.reward.total) == (Outcome.COMPLETED, 1.0)
+    assert "exists" in trace.meta["agent"]["artefacts"]["error"]
+    assert "could not be kept" in caplog.text
+
+
+async def test_artefacts_of_a_task_with_a_long_name_are_kept(playing, program, tmp_path):
+    config = program("print(ask('What?'))", artefacts=("*.py",), artefacts_dir=tmp_path / "kept")
+    async with playing() as play:
+        trace = await play(config, task=TaskRow(key="k" * 300))
+    assert trace.meta["agent"]["artefacts"]["files"] == ["program.py"]
+
+
 class Mended(agar.ToolEnv):
     """Pays for what is in a file at the end, whatever the program says."""
 
