@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from agar.errors import MissingExtraError, ToolError, ToolServerError, to_install
 from agar.tool_servers.config import TOKEN_VARIABLE
+from agar.tool_servers.urls import public
 
 if TYPE_CHECKING:
     import httpx
@@ -39,7 +40,7 @@ class Link:
     def __init__(
         self, http: "httpx.AsyncClient", url: str, reply_bytes: int, *, token_variable: str | None = TOKEN_VARIABLE
     ) -> None:
-        self._http, self._url, self._reply_bytes, self._token_variable = http, url, reply_bytes, token_variable
+        self._http, self._url, self._reply_bytes, self._token_variable = http, public(url), reply_bytes, token_variable
 
     @classmethod
     @contextlib.asynccontextmanager

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from agar.errors import ConfigError, MissingExtraError, ToolError, ToolServerError, to_install
 from agar.tool_servers.base import Tools
 from agar.tool_servers.own_task import OwnTask
+from agar.tool_servers.urls import public, without_keys
 from agar.types import ToolSpec
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class McpTools:
                 silence = stack.enter_context(open(os.devnull, "w"))  # noqa: ASYNC230, SIM115  # it never blocks
                 transport = stdio_client(command, errlog=silence)
             client = await stack.enter_async_context(Client(transport))
-            yield _McpSession(client, await _listed(client), self._shown)
+            yield _McpSession(client, await _listed(client), self._shown, self.server)
 
     async def _over_http(self, stack: contextlib.AsyncExitStack) -> Any:
         import httpx2
@@ -115,17 +116,19 @@ class McpTools:
 
     @property
     def _shown(self) -> str:
-        return self.server if isinstance(self.server, str) else self.server[0]
+        return public(self.server) if isinstance(self.server, str) else self.server[0]
 
     def _failed(self, how: str, error: BaseException) -> ToolServerError:
-        return ToolServerError(f"{self._shown} {how}: {_first(error)}")
+        return ToolServerError(f"{self._shown} {how}: {_first(error, self.server)}")
 
 
 class _McpSession:
     """The tools of one connection."""
 
-    def __init__(self, client: "Client", specs: tuple[ToolSpec, ...], shown: str) -> None:
-        self._client, self._shown = client, shown
+    def __init__(
+        self, client: "Client", specs: tuple[ToolSpec, ...], shown: str, server: str | tuple[str, ...]
+    ) -> None:
+        self._client, self._shown, self._server = client, shown, server
         self.specs = specs
 
     async def call(self, name: str, arguments: Mapping[str, Any], *, timeout_s: float) -> str:
@@ -152,7 +155,7 @@ class _McpSession:
                 raise
             raise ToolError(f"{name}: no result within {timeout_s:g} s") from error
         except Exception as error:
-            raise ToolServerError(f"the MCP server {self._shown} has gone: {_first(error)}") from error
+            raise ToolServerError(f"the MCP server {self._shown} has gone: {_first(error, self._server)}") from error
         text = _text(result)
         if result.is_error:
             raise ToolError(text)
@@ -189,8 +192,9 @@ def _text(result: Any) -> str:
     return "\n".join(parts)
 
 
-def _first(error: BaseException) -> str:
-    """What is said in a group of errors, which is what the SDK's tasks end in."""
+def _first(error: BaseException, server: str | tuple[str, ...]) -> str:
+    """What is said in a group of errors, which is what the SDK's tasks end in; without what a URL holds of keys."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return without_keys(server, said) if isinstance(server, str) else said

@@ -6,6 +6,7 @@ guardian above it; but a program that means to can kill its guardian, read this 
 
 import asyncio
 import contextlib
+import logging
 import os
 import shutil
 import subprocess
@@ -23,6 +24,8 @@ from agar.sandbox.base import ExecResult, KilledBy, Transfer
 from agar.sandbox.command import refusal_of
 from agar.sandbox.files import Workspace
 from agar.sandbox.streams import Stream
+
+logger = logging.getLogger(__name__)
 
 _FILE_BYTES = 256 << 20  # the largest file, and the most in one folder, that is read back
 _END_TIMEOUT_S = 40.0
@@ -44,6 +47,7 @@ class ProcessPlace:
         for name in ("work", "tmp"):
             (self._folder / name).mkdir()
         fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._closed = False
         self._files = Workspace(fd=fd, uid=os.getuid(), gid=os.getgid(), limit_bytes=_FILE_BYTES)
 
     async def exec(
@@ -119,9 +123,11 @@ class ProcessPlace:
 
     async def close(self) -> None:
         """Delete the folder. A second call does nothing."""
-        if self._folder.exists():
-            os.close(self._files.fd)
-            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        if self._closed:
+            return
+        self._closed = True
+        os.close(self._files.fd)
+        await asyncio.to_thread(_delete, self._folder)
 
     async def __aenter__(self) -> Self:
         return self
@@ -164,3 +170,16 @@ async def _end(process: asyncio.subprocess.Process, ended: "asyncio.Task[int]") 
         raise SandboxError(
             f"a program (guardian {process.pid}) was not gone {_END_TIMEOUT_S:g} s after it was killed: look with ps"
         )
+
+
+def _delete(folder: Path) -> None:
+    """Delete a folder, also what a program has made read-only in it, as package managers do with their caches."""
+    for place, names, _ in os.walk(folder):
+        for name in names:
+            path = os.path.join(place, name)
+            if not os.path.islink(path):
+                with contextlib.suppress(OSError):
+                    os.chmod(path, 0o700)
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        logger.warning("the folder %s of a program could not be deleted: delete it", folder)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agar.errors import EnvError, MissingExtraError, to_install
+from agar.tool_servers.urls import public, without_keys
 
 _BACKOFF_S = 0.5
 
@@ -30,7 +31,7 @@ async def post_json(
             try:
                 answer = await client.post(url, json=body)
             except httpx.HTTPError as error:
-                said = repr(error)
+                said = without_keys(url, repr(error))
                 continue
             if answer.status_code == 429 or answer.status_code >= 500:
                 said = f"status {answer.status_code}"
@@ -39,6 +40,6 @@ async def post_json(
                 try:
                     return answer.json()
                 except ValueError as error:
-                    raise EnvError(f"{url} answered with something that is not JSON: {error}") from error
-            raise EnvError(f"{url} answered with status {answer.status_code}: {answer.text[:200]}")
-    raise EnvError(f"{url} gave no answer in {retries + 1} tries; the last: {said}")
+                    raise EnvError(f"{public(url)} answered with something that is not JSON: {error}") from error
+            raise EnvError(f"{public(url)} answered with status {answer.status_code}: {answer.text[:200]}")
+    raise EnvError(f"{public(url)} gave no answer in {retries + 1} tries; the last: {said}")

@@ -7,6 +7,7 @@ from typing import Any
 from agar.envs.rewards.http import post_json
 from agar.envs.rubric import Conversation
 from agar.errors import ConfigError, EnvError
+from agar.tool_servers.urls import public
 
 TEMPLATE = """\
 Grade the reply to a task on a scale from {low} to {high}.
@@ -92,4 +93,4 @@ def _text(answer: Any, url: str) -> str:
     try:
         return str(answer["choices"][0]["message"]["content"] or "")
     except (KeyError, IndexError, TypeError) as error:
-        raise EnvError(f"{url} gave no chat completion: {str(answer)[:200]}") from error
+        raise EnvError(f"{public(url)} gave no chat completion: {str(answer)[:200]}") from error

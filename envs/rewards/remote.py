@@ -7,6 +7,7 @@ from agar.envs.rewards.http import post_json
 from agar.envs.rubric import Conversation
 from agar.errors import EnvError
 from agar.ledger.codec import plain
+from agar.tool_servers.urls import public
 
 
 def remote(
@@ -30,7 +31,7 @@ def remote(
         answer = await post_json(url, body, headers=headers or {}, timeout_s=timeout_s, retries=retries)
         wanted = "score" if single else "scores"
         if not isinstance(answer, dict) or wanted not in answer:
-            raise EnvError(f'{url} must answer {{"{wanted}": …}}, got {str(answer)[:200]}')
+            raise EnvError(f'{public(url)} must answer {{"{wanted}": …}}, got {str(answer)[:200]}')
         return answer[wanted]
 
     return score

@@ -2,12 +2,14 @@
 
 import asyncio
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from agar.agents.harness.process import ProcessPlace
+from agar.agents.harness.process import ProcessPlace, _delete
 from agar.errors import ToolError
 
 DAEMON = """
@@ -104,3 +106,39 @@ async def test_links_that_it_plants_lead_nowhere(place, tmp_path):
     got = await place.get(".", tmp_path / "copy")
     assert (got.files, dict(got.skipped)) == (1, {"symlink": 2, "special": 1})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "secret"]
+
+
+async def test_a_second_close_leaves_a_strangers_file_alone_and_a_deleted_folder_is_closed():
+    place = ProcessPlace(output_bytes=10)
+    number = place._files.fd
+    shutil.rmtree(place._folder)  # a program may do that
+    await place.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(number)
+    strangers = os.open("/", os.O_RDONLY)
+    os.dup2(strangers, number)
+    await place.close()
+    os.fstat(number)
+    os.close(number)
+    if strangers != number:
+        os.close(strangers)
+
+
+def test_what_a_program_has_made_read_only_is_deleted():
+    folder = Path(tempfile.mkdtemp(prefix="agar-test-"))
+    (folder / "go" / "mod").mkdir(parents=True)
+    (folder / "go" / "mod" / "file").write_text("x")
+    for path in (folder, folder / "go", folder / "go" / "mod", folder / "go" / "mod" / "file"):
+        if os.geteuid() == 0:
+            os.chown(path, 65534, 65534)
+    for path in (folder / "go" / "mod", folder / "go"):
+        path.chmod(0o500)
+    child = os.fork()
+    if child == 0:  # root may delete anything
+        if os.geteuid() == 0:
+            os.setgid(65534)
+            os.setuid(65534)
+        _delete(folder)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert not folder.exists()
