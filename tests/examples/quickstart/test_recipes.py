@@ -31,7 +31,7 @@ def test_held_out_hunts_are_enough_for_the_claim() -> None:
     assert (evaluation.split, evaluation.tasks, evaluation.sampling.temperature) == ("heldout", 128, 1.0)
 
 
-async def test_demonstrations_are_clean_first_and_mostly_failures_later(starting_policy: Path) -> None:
+async def test_demonstrations_succeed_half_the_time_first_and_mostly_fail_later(starting_policy: Path) -> None:
     settings = recipe(SFT, ["--demonstrations.trajectories_per_step=200"])
     assert settings.demonstrations is not None
     family = family_for(starting_policy)
@@ -40,5 +40,5 @@ async def test_demonstrations_are_clean_first_and_mostly_failures_later(starting
         first = (await source.next_batch({})).metrics["demonstrations/reward_mean"]
         source.load_state(json.dumps({"next": settings.run.steps - 50}).encode())
         later = (await source.next_batch({})).metrics["demonstrations/reward_mean"]
-    assert first == 1.0
+    assert 0.4 < first < 0.7  # both endings of a hunt are seen from the first
     assert 0.15 < later < 0.4
