@@ -255,7 +255,7 @@ def in_namespace(name: str) -> list[str]:
 def kill_and_look(
     mark: str, number: int, kind: str, engine: str, how: int, also: Callable[[], list[str]] = lambda: []
 ) -> list[str]:
-    """What is left 5 seconds after the owner of running episodes has gone, for which it has half a minute."""
+    """What is left 5 seconds after the owner of running episodes was told to go."""
     words = [sys.executable, "-c", OWNER, mark, str(number), kind, engine]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
@@ -271,10 +271,10 @@ def kill_and_look(
 
         assert len(left()) >= 2 * number, "they do run"
         owner.send_signal(how)
-        owner.wait(30)
         deadline = time.monotonic() + 5.0
         while (found := left()) and time.monotonic() < deadline:
             time.sleep(0.05)
+        owner.wait(30)
     return found
 
 

@@ -4,8 +4,10 @@ import pytest
 
 from agar.envs.rewards.http import post_json
 from agar.errors import EnvError, ToolServerError
+from agar.tool_servers.link import GRACE_S, Link
 from agar.tool_servers.mcp_tools import McpTools
 from agar.tool_servers.urls import public, without_keys
+from agar.tool_servers.wire import Health
 
 URL = "http://me:s3cret@127.0.0.1:9/mcp?api_key=s3cret#s3cret"
 
@@ -17,6 +19,7 @@ URL = "http://me:s3cret@127.0.0.1:9/mcp?api_key=s3cret#s3cret"
         ("https://host/a/b", "https://host/a/b"),
         ("http://[::1]:80/", "http://[::1]:80/"),
         ("not a url", "not a url"),
+        ("http://me:s3cret@[::1/mcp", "an address that cannot be read"),
     ],
 )
 def test_an_address_is_shown_without_what_may_be_a_key(url, told):
@@ -25,6 +28,13 @@ def test_an_address_is_shown_without_what_may_be_a_key(url, told):
 
 def test_a_text_that_quotes_it_or_its_query_is_masked():
     assert "s3cret" not in without_keys("http://a/?api_key=s3cret", "GET http://a/?api_key=s3cret, /?api_key=s3cret")
+
+
+async def test_a_tool_server_that_cannot_be_reached_is_named_without_its_key():
+    async with Link.to("http://me:s3cret@127.0.0.1:9", headers={}) as link:
+        with pytest.raises(ToolServerError, match=r"http://127\.0\.0\.1:9/health") as caught:
+            await link.ask("GET", "/health", Health, timeout_s=-GRACE_S + 0.5)
+    assert "s3cret" not in str(caught.value)
 
 
 async def test_an_mcp_server_that_cannot_be_reached_is_named_without_its_key():

@@ -69,7 +69,7 @@ def prepared(options: argparse.Namespace) -> "Iterator[tuple[Resolved[Recipe], R
     from agar.config import resolve
     from agar.recipe.config import Recipe
     from agar.recipe.folder import RunFolder
-    from agar.recipe.resume import check
+    from agar.recipe.resume import check_resumable
 
     if options.resume is None:
         resolved = read_recipe(options)
@@ -86,7 +86,7 @@ def prepared(options: argparse.Namespace) -> "Iterator[tuple[Resolved[Recipe], R
     resolved.config.check(options.command)
     with folder.claimed():
         for newest in folder.checkpoints()[-1:]:  # before anything is set aside
-            check(resolved.config, newest)
+            check_resumable(resolved.config, newest)
         checkpoint = folder.rewind()
         before = folder.recipe.read_text()
         if overrides:

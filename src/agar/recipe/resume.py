@@ -8,7 +8,7 @@ from agar.recipe.config import Recipe
 from agar.recipe.folder import Checkpoint
 
 
-def check(recipe: Recipe, checkpoint: Checkpoint) -> None:
+def check_resumable(recipe: Recipe, checkpoint: Checkpoint) -> None:
     """Refuse, before anything has started, a checkpoint that is damaged or that is not of the recipe's tokenizers.
 
     Prompts are rendered with what lies in `policies.NAME.model`, and that may be a link that leads elsewhere by now;
