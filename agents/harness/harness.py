@@ -73,7 +73,7 @@ class Harness:
                 kept = await keep_artefacts(place, self.config.artefacts, self.config.artefacts_dir, name=task.key)
                 if "error" in kept:
                     kept["error"] = episode.hide(kept["error"])
-                    told = "the artefacts of %s could not be kept: %s; is agent.artefacts_dir full, or not to be written?"
+                    told = "the artefacts of %s could not be kept: %s; is agent.artefacts_dir full, or read-only?"
                     logger.warning(told, task.key, kept["error"])
                 else:
                     kept["files"] = [episode.hide(path) for path in kept["files"]]
