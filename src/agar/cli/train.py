@@ -61,7 +61,7 @@ def changes(resolved: "Resolved[Recipe]", checkpoint: "Checkpoint | None", *, re
 def prepared(options: argparse.Namespace) -> "Iterator[tuple[Resolved[Recipe], RunFolder, Checkpoint | None]]":
     """Read and check the settings, and make or open the run folder, which is this process's own until the end.
 
-    Overrides of a resume stay in the folder, unless they are refused before anything was trained with them.
+    Overrides of a resume stay in the folder, unless the run fails before it has saved a checkpoint under them.
 
     Raises:
         ConfigError: something in them is wrong.
@@ -94,7 +94,7 @@ def prepared(options: argparse.Namespace) -> "Iterator[tuple[Resolved[Recipe], R
         try:
             yield resolved, folder, checkpoint
         except AgarError:
-            if folder.checkpoints()[-1:] == ([checkpoint] if checkpoint else []):  # nothing was trained with them
+            if folder.checkpoints()[-1:] == ([checkpoint] if checkpoint else []):  # nothing was saved under them
                 folder.save_recipe(before)
             raise
 
