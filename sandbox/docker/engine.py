@@ -19,6 +19,7 @@ from agar.sandbox.keeper import identity, start_time
 logger = logging.getLogger(__name__)
 
 IMPORT_TIMEOUT_S = 300.0
+_REMOVED_AGAIN_S = (0.1, 0.5, 2.0)
 OWNER = "agar.owner"
 """The label that says which process a container belongs to."""
 
@@ -141,13 +142,20 @@ class Engine:
         """Kill a container, remove it, and see it gone.
 
         Raises:
-            SandboxError: it was not gone within the deadline.
+            SandboxError: it was not gone within the deadline, or the engine refused to remove it however often it was
+                asked.
         """
-        try:
-            await self.call("DELETE", f"/containers/{container}?force=true&v=true")
-        except EngineRefusal as error:
-            if error.status not in (404, 409):  # gone by itself, or going
-                raise
+        for pause_s in (*_REMOVED_AGAIN_S, None):
+            try:
+                await self.call("DELETE", f"/containers/{container}?force=true&v=true")
+                break
+            except EngineRefusal as error:
+                if error.status in (404, 409):  # gone by itself, or going
+                    break
+                if error.status < 500 or pause_s is None:
+                    raise
+                # One that ends while it is being killed: "could not kill", for it "is not running".
+                await asyncio.sleep(pause_s)
         try:
             await self.call("POST", f"/containers/{container}/wait?condition=removed")
         except EngineRefusal as error:

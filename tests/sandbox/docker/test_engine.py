@@ -2,11 +2,14 @@
 
 import asyncio
 import tarfile
+from pathlib import Path
 
 import pytest
 
 from agar.errors import SandboxError, UnsupportedPlatformError
 from agar.sandbox import create
+from agar.sandbox.docker import engine as module
+from agar.sandbox.docker.attached import refused
 from agar.sandbox.docker.engine import OWNER, Engine, default_socket
 from agar.sandbox.docker.hardening import container
 from agar.sandbox.docker.image import HostTree
@@ -26,6 +29,37 @@ def test_the_engines_socket_is_found_by_custom(monkeypatch):
 async def test_no_engine_is_named_with_the_remedy(tmp_path):
     with pytest.raises(UnsupportedPlatformError, match="start one, or set `engine`"):
         await Engine(tmp_path / "nothing").call("GET", "/_ping")
+
+
+class Refusing(Engine):
+    """Refuses to remove a container with these statuses, one after the other; what is asked for is kept."""
+
+    def __init__(self, *statuses: int) -> None:
+        super().__init__(Path("/nowhere"))
+        self.statuses, self.asked = list(statuses), []
+
+    async def call(self, method, path, **_):
+        self.asked.append(method)
+        if method == "DELETE" and self.statuses:
+            raise refused(self.statuses.pop(0), f"{method} {path}", "could not kill: it is not running")
+
+
+@pytest.mark.parametrize("statuses", [(), (404,), (409,), (500,), (500, 500, 404)])
+async def test_a_container_that_ends_while_it_is_killed_is_removed(statuses, monkeypatch):
+    monkeypatch.setattr(module, "_REMOVED_AGAIN_S", (0.0, 0.0, 0.0))
+    engine = Refusing(*statuses)
+    await engine.remove("it")
+    assert engine.statuses == []
+    assert engine.asked == ["DELETE"] * (statuses.count(500) + 1) + ["POST"]
+
+
+@pytest.mark.parametrize(("statuses", "asked"), [((500,) * 9, 4), ((400,), 1)])
+async def test_an_engine_that_never_removes_it_is_an_error(statuses, asked, monkeypatch):
+    monkeypatch.setattr(module, "_REMOVED_AGAIN_S", (0.0, 0.0, 0.0))
+    engine = Refusing(*statuses)
+    with pytest.raises(SandboxError, match="could not kill"):
+        await engine.remove("it")
+    assert engine.asked == ["DELETE"] * asked
 
 
 @pytest.mark.sandbox
